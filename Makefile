@@ -1,0 +1,46 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Everything is installed into .venv from requirements.lock.
+
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+
+.PHONY: help install demo lint format test test-slow lock clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
+
+install: $(VENV)/.installed  ## make .venv and install the locked versions
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("soopf_jax needs Python 3.11 or newer; set PYTHON=") if sys.version_info < (3, 11) else None'
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --requirement requirements.lock
+	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: install  ## the default benchmark, quick protocol: a table in about a minute
+	$(RUN) -m soopf_jax.bench --quick
+
+lint: install  ## ruff and mypy
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+format: install  ## let ruff format and sort
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+test: install  ## all tests but the slow ones
+	$(RUN) -m pytest
+
+test-slow: install  ## the slow tests
+	$(RUN) -m pytest -m slow
+
+lock:  ## resolve the newest versions that pyproject.toml allows and write requirements.lock
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet torch==2.13.0 'setuptools>=77'
+	build/lock/bin/python -m pip install --quiet '.[dev]' torch==2.13.0
+	build/lock/bin/python -m pip freeze --all --exclude soopf_jax --exclude pip | sed 's/+cpu$$//' > requirements.lock
+
+clean:  ## remove what make made, but no results
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,57 @@
+"""The support x operation grid: its names, its cell numbers and its leave-one-cell-out folds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from soopf_jax.errors import UserError
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Supports (where) x operations (what). A cell's number is `support * n_operations + operation`."""
+
+    supports: tuple[str, ...]
+    operations: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for axis, names in (("support", self.supports), ("operation", self.operations)):
+            if len(names) < 2:
+                raise UserError(f"a grid needs at least two {axis}s, not {len(names)}; add {axis} names")
+            if len(set(names)) < len(names):
+                raise UserError(f"{axis} names must differ, not {', '.join(names)}; rename the repeated ones")
+            if not all(names):
+                raise UserError(f"a {axis} has an empty name; name every {axis}")
+
+    @classmethod
+    def of(cls, supports: Sequence[str], operations: Sequence[str]) -> "Grid":
+        """A grid from any two sequences of names."""
+        return cls(tuple(map(str, supports)), tuple(map(str, operations)))
+
+    @property
+    def n_supports(self) -> int:
+        """S."""
+        return len(self.supports)
+
+    @property
+    def n_operations(self) -> int:
+        """O."""
+        return len(self.operations)
+
+    @property
+    def n_cells(self) -> int:
+        """C = S * O."""
+        return self.n_supports * self.n_operations
+
+    @property
+    def cell_names(self) -> tuple[str, ...]:
+        """`floor/hue` and so on, in the order of the cell numbers."""
+        return tuple(f"{s}/{o}" for s in self.supports for o in self.operations)
+
+    def cell(self, support: int, operation: int) -> int:
+        """The number of the cell (support, operation)."""
+        return support * self.n_operations + operation
+
+    def axes(self, cell: Any) -> tuple[Any, Any]:
+        """(support, operation) of a cell number or, element by element, of an array of them."""
+        return cell // self.n_operations, cell % self.n_operations

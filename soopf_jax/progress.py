@@ -1,0 +1,57 @@
+"""Progress on stderr: a bar with rate and time left; where stderr is no terminal, a line every ten seconds."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def bar(description: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+    """A bar of `total` units; call what it gives with the number of units done since the last call.
+
+    The first call sets the starting point of the rate, so work done by an earlier run may be reported in it.
+    """
+    console = Console(stderr=True)
+    shown = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[pace]}"),
+        console=console,
+        disable=not console.is_terminal,
+        speed_estimate_period=600.0,
+        get_time=time.monotonic,
+    )
+    shown.add_task(description, total=total, pace="")
+    task = shown.tasks[0]
+    last_line = time.monotonic()
+
+    def advance(n: int) -> None:
+        nonlocal last_line
+        shown.update(task.id, advance=n)
+        shown.update(task.id, pace=_pace(task, unit))
+        if shown.disable and time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
+            last_line = time.monotonic()
+            print(
+                f"{description}: {task.completed:.0f}/{total} {_pace(task, unit)}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    with shown:
+        yield advance
+
+
+def _pace(task: Task, unit: str) -> str:
+    """`12.3 images/s, 0:04:10 left`; only the unit before there is anything to measure."""
+    if not task.speed:
+        return unit
+    left = timedelta(seconds=int(task.time_remaining or 0))
+    return f"{task.speed:.3g} {unit}/s, {left} left"
