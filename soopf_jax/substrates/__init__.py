@@ -1,0 +1,1 @@
+"""Plug-ins: where image pairs come from."""

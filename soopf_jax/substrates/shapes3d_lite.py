@@ -1,0 +1,248 @@
+"""`shapes3d-lite`: the factor space of Shapes3D drawn by our own ray caster, and pairs of its images.
+
+A floor, three walls under a plain sky and one object in the middle, seen by a camera that orbits it. The view
+(scale, shape, orientation) fixes which support each pixel shows and how much light it gets; the hues only
+colour it in. With one ray per pixel and no interreflection a pixel shows exactly one support, and an edit of that
+support changes no other pixel. The bytes are the same on every machine: see `edits` and `raycast`.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int8
+
+from soopf_jax import edits
+from soopf_jax.errors import UserError, unknown_name
+from soopf_jax.grid import Grid
+from soopf_jax.substrates.raycast import (
+    Hit,
+    Numbers,
+    Rays,
+    Vectors,
+    box,
+    disc,
+    dot,
+    nearest,
+    plane,
+    sphere,
+    tube,
+    unit,
+)
+from soopf_jax.types import ImagePairs, Substrate, SubstrateRequest
+
+SUPPORTS = ("floor", "wall", "object")
+DEFAULT_OPERATIONS = ("hue", "invert", "pattern")
+DEFAULT_PAIRS_PER_CELL = 350
+
+# ------------------------------------------------------------------------------------ the factor space
+
+
+class Scene(NamedTuple):
+    """The factors of an image in the order of the original, each an index below its entry in FACTOR_SIZES."""
+
+    floor_hue: int
+    wall_hue: int
+    object_hue: int
+    scale: int
+    shape: int
+    orientation: int
+
+
+FACTOR_SIZES = Scene(floor_hue=10, wall_hue=10, object_hue=10, scale=8, shape=4, orientation=15)
+
+COLOURS = np.stack([edits.rotate_colour(np.array([255.0, 0.0, 0.0]), k / 10) for k in range(10)])
+"""The native hues: saturated, a tenth of a turn apart, in grey levels."""
+SCALES = tuple(0.75 + 0.5 * k / 7 for k in range(8))
+YAWS = tuple((60 * k / 14 - 30) / 360 for k in range(15))
+"""How far the camera has orbited, in turns."""
+
+
+def _cube(rays: Rays, scale: float) -> Hit:
+    return box(rays, np.array([-0.5, -0.5, 0.0]) * scale, np.array([0.5, 0.5, 1.0]) * scale)
+
+
+def _cylinder(rays: Rays, scale: float) -> Hit:
+    return nearest(tube(rays, 0.0, scale, 0.5 * scale), disc(rays, scale, 0.5 * scale))
+
+
+def _ball(rays: Rays, scale: float) -> Hit:
+    return sphere(rays, 0.55 * scale, 0.55 * scale)
+
+
+def _capsule(rays: Rays, scale: float) -> Hit:
+    radius, low, high = 0.38 * scale, 0.38 * scale, 1.42 * scale
+    return nearest(tube(rays, low, high, radius), sphere(rays, low, radius), sphere(rays, high, radius))
+
+
+SHAPES: tuple[Callable[[Rays, float], Hit], ...] = (_cube, _cylinder, _ball, _capsule)
+"""(rays, scale) -> where they hit the object, which stands on the floor at the origin."""
+
+# --------------------------------------------------------------------------------------------- the room
+# x is to the right, y away from the camera at yaw 0, z up; the unit is the side of a cube of scale 1. The sky's
+# colour was read off the pictures in the original's repository; sizes and lights were matched to them by eye.
+
+SIZE = 64
+SKY = np.array([153.0, 226.0, 249.0])
+WALL_DISTANCE, WALL_HEIGHT = 2.9, 2.0
+CAMERA_DISTANCE, CAMERA_HEIGHT = 3.8, 1.35
+HALF_WIDTH = 0.414
+"""Half the width of the picture at distance 1."""
+HORIZON = 24.0
+"""The row at the camera's height. Above the middle: more floor is in sight, and uprights stay upright."""
+
+LAMP = np.array([[-1.2], [0.6], [5.5]])
+"""The centre of a square lamp, which the object shades from the floor."""
+LAMP_SPOTS = (
+    LAMP
+    + np.array(
+        [((i + (j + 0.5) / 5) / 5 - 0.5, (j + (i + 0.5) / 5) / 5 - 0.5, 0.0) for i in range(5) for j in range(5)]
+    ).T
+)
+"""Points spread over the lamp, no two in line along its sides: 26 depths of shadow."""
+FRONT = unit(np.array([[0.4], [-1.0], [0.0]]))
+"""Towards a distant light on the camera's side."""
+AMBIENT_LIGHT, LAMP_LIGHT, FRONT_LIGHT = 0.28, 0.68, 0.62
+
+
+class View(NamedTuple):
+    """All of an image but its hues."""
+
+    region: Int8[np.ndarray, "64 64"]
+    """The support in each pixel, -1 for the sky."""
+    light: Float[np.ndarray, "64 64"]
+    """The share of its colour that each pixel shows."""
+
+
+@cache
+def view(scale: int, shape: int, orientation: int) -> View:
+    """Casts a ray through the centre of every pixel. All 480 views together take 18 MB."""
+    rays = camera_rays(YAWS[orientation])
+
+    def body(rays: Rays) -> Hit:
+        return SHAPES[shape](rays, SCALES[scale])
+
+    surfaces = floor(rays), walls(rays), body(rays)
+    hit = nearest(*surfaces)
+    sky = np.isinf(hit.distance)
+    support = np.argmin(np.stack([surface.distance for surface in surfaces]), axis=0)
+    region = np.where(sky, -1, support).astype(np.int8)
+
+    points = rays.at(hit.distance)
+    lamp = lambert(hit.normal, unit(LAMP - points))
+    on_floor = region == SUPPORTS.index("floor")
+    lamp[on_floor] *= lamp_in_sight(points[:, on_floor], body)
+    light = AMBIENT_LIGHT + LAMP_LIGHT * lamp + FRONT_LIGHT * lambert(hit.normal, FRONT)
+    light = np.where(sky, 1.0, np.minimum(light, 1.0))
+    for shared in (region, light):
+        shared.setflags(write=False)
+    return View(region.reshape(SIZE, SIZE), light.reshape(SIZE, SIZE))
+
+
+def camera_rays(yaw: float) -> Rays:
+    """A ray through the centre of every pixel, row by row."""
+    sine, cosine = edits.sin_turns(np.array([yaw, yaw + 0.25])).tolist()
+    row, column = (index.ravel() + 0.5 for index in np.indices((SIZE, SIZE)))
+    right = HALF_WIDTH * (column - SIZE / 2) / (SIZE / 2)
+    up = HALF_WIDTH * (HORIZON - row) / (SIZE / 2)
+    eye = np.array([[-CAMERA_DISTANCE * sine], [-CAMERA_DISTANCE * cosine], [CAMERA_HEIGHT]])
+    return Rays(eye, np.stack([sine + right * cosine, cosine - right * sine, up]))
+
+
+def floor(rays: Rays) -> Hit:
+    """The endless floor."""
+    return plane(rays, axis=2, position=0.0, facing=1.0)
+
+
+def walls(rays: Rays) -> Hit:
+    """The left, right and back wall."""
+    hit = nearest(
+        plane(rays, axis=0, position=-WALL_DISTANCE, facing=1.0),
+        plane(rays, axis=0, position=WALL_DISTANCE, facing=-1.0),
+        plane(rays, axis=1, position=WALL_DISTANCE, facing=-1.0),
+    )
+    above = rays.at(hit.distance)[2] > WALL_HEIGHT
+    return Hit(np.where(above, np.inf, hit.distance), hit.normal)
+
+
+def lambert(normal: Vectors, towards: Vectors) -> Numbers:
+    """Lambert's cosine law, max(cosine, 0), with the edge rounded off as by a light of some width."""
+    cosine = dot(normal, towards)
+    return (cosine + np.sqrt(cosine * cosine + 0.04)) / 2
+
+
+def lamp_in_sight(points: Vectors, body: Callable[[Rays], Hit]) -> Numbers:
+    """The share of the lamp that a body leaves in sight."""
+    n_points, n_spots = points.shape[1], LAMP_SPOTS.shape[1]
+    start = np.tile(points, n_spots)
+    blocked = np.isfinite(body(Rays(start, np.repeat(LAMP_SPOTS, n_points, axis=1) - start)).distance)
+    return 1.0 - np.count_nonzero(blocked.reshape(n_spots, n_points), axis=0) / n_spots
+
+
+def draw_scene(scene: Scene) -> edits.Image:
+    """The image with these factors."""
+    region, light = view(*scene[3:])
+    # The sky comes last, so that a region of -1 finds it.
+    colours = np.stack([*COLOURS[list(scene[:3])], SKY])
+    return np.rint(light[:, :, None] * colours[region]).astype(np.uint8)
+
+
+# -------------------------------------------------------------------------------------------- the pairs
+
+
+def open_substrate(request: SubstrateRequest) -> Substrate:
+    """Pairs in the order of their cells: pair = cell * pairs_per_cell + number within the cell."""
+    operations = DEFAULT_OPERATIONS if request.operations is None else request.operations
+    pairs_per_cell = DEFAULT_PAIRS_PER_CELL if request.pairs_per_cell is None else request.pairs_per_cell
+    _check(request, operations, pairs_per_cell)
+    grid = Grid.of(SUPPORTS, operations)
+    cell = np.repeat(np.arange(grid.n_cells), pairs_per_cell)
+
+    def render(pairs: Sequence[int]) -> ImagePairs:
+        source, edited = np.empty((2, len(pairs), SIZE, SIZE, 3), np.uint8)
+        region = np.empty((len(pairs), SIZE, SIZE), np.int8)
+        for place, pair in enumerate(pairs):
+            support, operation = grid.axes(int(cell[pair]))
+            drawn = draw_pair(support, operations[operation], pair % pairs_per_cell, request.data_seed)
+            source[place], edited[place], region[place] = drawn
+        return ImagePairs(source, edited, region)
+
+    identity = {
+        "name": "shapes3d-lite",
+        "version": "1",
+        "operations": list(operations),
+        "pairs_per_cell": pairs_per_cell,
+        "data_seed": request.data_seed,
+    }
+    return Substrate(grid, cell, (SIZE, SIZE), identity, render)
+
+
+def draw_pair(
+    support: int, operation: str, number: int, data_seed: int
+) -> tuple[edits.Image, edits.Image, Int8[np.ndarray, "height width"]]:
+    """Source, edited image and region of one pair of a cell, from a random stream of its own."""
+    stream = hashlib.sha256(f"{data_seed}/{SUPPORTS[support]}/{operation}/{number}".encode()).digest()
+    rng = np.random.Generator(np.random.PCG64(int.from_bytes(stream, "big")))
+    scene = Scene(*(edits.integer(rng, 0, size - 1) for size in FACTOR_SIZES))
+    source, region = draw_scene(scene), view(*scene[3:]).region
+    if operation == "hue":
+        other = (scene[support] + edits.integer(rng, 1, len(COLOURS) - 1)) % len(COLOURS)
+        edited = draw_scene(scene._replace(**{f"{SUPPORTS[support]}_hue": other}))
+    else:
+        edit = edits.draw_edit(operation, rng, edits.SHAPES3D_STRIPES, SIZE)
+        edited = edit(source, region == support)
+    return source, edited, region
+
+
+def _check(request: SubstrateRequest, operations: Sequence[str], pairs_per_cell: int) -> None:
+    for operation in operations:
+        if operation not in edits.OPERATIONS:
+            raise unknown_name("operation", operation, edits.OPERATIONS)
+    if pairs_per_cell < 1:
+        raise UserError(f"{pairs_per_cell} pairs per cell are too few; ask for at least 1")
+    if request.data_root is not None:
+        raise UserError("shapes3d-lite is built in and reads no files; leave --data-root out")
+    if request.coco_split != SubstrateRequest._field_defaults["coco_split"]:
+        raise UserError("shapes3d-lite has no splits; leave --coco-split out")
