@@ -1,0 +1,277 @@
+"""The one jitted program that trains every fit of an arm at once.
+
+In: an arm (readout, assignment, objective), the prepared table and the seeds of a group. Out: FitStats, small and on
+the host. Readouts are written for one pair and one fit; here they are vmapped over the pairs of a minibatch, over the K
+fits of a seed, which share that minibatch, and over the G seeds of a group.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from soopf_jax import objectives
+from soopf_jax.grid import Grid
+from soopf_jax.objectives import Weights
+from soopf_jax.protocol import (
+    OPTIMISATION,
+    VALIDATION,
+    Fits,
+    Protocol,
+    flat_labels,
+    minibatches,
+    roles,
+)
+from soopf_jax.types import AnyArray, Assignment, Dims, FeatureTable, PairView, Readout
+
+EVALUATION_BLOCK = 64
+"""Pairs whose energies are computed at a time after training."""
+
+
+class Arm(NamedTuple):
+    """One row of a results table: what is trained, and under which names it is reported."""
+
+    readout: Readout
+    assignment: Assignment
+    objective: Weights
+    readout_name: str = "soopf"
+    assignment_name: str = "factorial"
+    objective_name: str = "core"
+
+    @property
+    def sees(self) -> tuple[str, ...]:
+        """Every label that some part of the arm reads beyond flat cell labels."""
+        seen = {*self.readout.sees, *self.assignment.sees, *objectives.seen_by(self.objective)}
+        return tuple(sorted(seen))
+
+
+class PreparedTable(NamedTuple):
+    """The table as the fits read it, on the device."""
+
+    inputs: PyTree
+    """What the readout's `prepare` made of every pair."""
+    cell: Int[Array, " pairs"]
+
+
+class Group(NamedTuple):
+    """G seeds with K fits each: one call of the program."""
+
+    held_out: Int[AnyArray, "seeds fits"]
+    """-1 where all cells are observed."""
+    restart: Int[AnyArray, "seeds fits"]
+    seed: Int[AnyArray, " seeds"]
+    labels: Int[AnyArray, "seeds cells"]
+    """The flat label under which the assignment meets each cell."""
+    batches: Int[AnyArray, "seeds steps batch"]
+    role: Int[AnyArray, "seeds pairs"]
+
+
+class FitState(NamedTuple):
+    """All that changes during training; every leaf but the step counter starts with (seeds, fits)."""
+
+    params: PyTree
+    optimiser: PyTree
+    alive: Bool[Array, "seeds fits"]
+    """False from the first non-finite loss or gradient on: that fit is frozen, the others go on undisturbed."""
+
+
+class FitStats(NamedTuple):
+    """What leaves the device: enough for every score. One row per fit."""
+
+    validation: Float[AnyArray, " fits"]
+    """Share of validation pairs that the arm's selector counts as correct."""
+    c_sup: Float[AnyArray, "fits supports supports"]
+    """Mean support marginal of the normalised energy, by true support, over optimisation pairs of observed cells."""
+    c_op: Float[AnyArray, "fits operations operations"]
+    """The same for operations."""
+    q: Float[AnyArray, "fits cells cells"]
+    """The assignment, rows in the order of the cells."""
+    test_counts: Int[AnyArray, "fits cells"]
+    """How many held-out pairs have their largest energy at each slot."""
+    failed: Bool[AnyArray, " fits"]
+
+
+class Program(NamedTuple):
+    """Three jitted functions, each compiled once per arm."""
+
+    init: Callable[[Group], FitState]
+    advance: Callable[[FitState, PreparedTable, Group, int, int], tuple[FitState, Float[Array, "seeds fits"]]]
+    """Train from step `start` to before `stop`; also the mean loss over these steps."""
+    evaluate: Callable[[FitState, PreparedTable, Group], FitStats]
+    """Statistics with (seeds, fits) in front, on the device."""
+
+
+def prepare_table(table: FeatureTable, readout: Readout) -> PreparedTable:
+    """Run the readout's `prepare` once over all pairs, giving it only what its `sees` names."""
+    support = table.grid.axes(table.cell)[0].astype(np.int32)
+    views = PairView(
+        table.source,
+        table.delta,
+        table.region if "region" in readout.sees else None,
+        support if "support" in readout.sees else None,
+    )
+    prepare = jax.jit(lambda pairs: jax.lax.map(readout.prepare, pairs, batch_size=EVALUATION_BLOCK))
+    return PreparedTable(prepare(views), jnp.asarray(table.cell, jnp.int32))
+
+
+def make_group(
+    table: FeatureTable, arm: Arm, protocol: Protocol, fits: Fits, seeds: Int[np.ndarray, " seeds"]
+) -> Group:
+    """The fits of some seeds, with their splits and minibatches."""
+    cell, grid = table.cell, table.grid
+    role = {seed: roles(cell, grid, seed) for seed in set(seeds.tolist())}
+    batches = {seed: minibatches(cell, role[seed], grid, seed, protocol.steps, protocol.batch_size) for seed in role}
+    return Group(
+        held_out=np.stack([fits.held_out[fits.seed == seed] for seed in seeds]),
+        restart=np.stack([fits.restart[fits.seed == seed] for seed in seeds]),
+        seed=seeds.astype(np.int32),
+        labels=np.stack([flat_labels(grid, seed, arm.assignment.sees) for seed in seeds.tolist()]),
+        batches=np.stack([batches[seed] for seed in seeds.tolist()]),
+        role=np.stack([role[seed] for seed in seeds.tolist()]),
+    )
+
+
+def dims_of(table: FeatureTable, protocol: Protocol) -> Dims:
+    """The sizes of a readout for this table."""
+    _, patches, channels = table.source.shape
+    grid = table.grid
+    return Dims(patches, channels, grid.n_supports, grid.n_operations, protocol.router_width, protocol.hidden)
+
+
+def make_program(arm: Arm, grid: Grid, dims: Dims, protocol: Protocol) -> Program:
+    """The arm's training and evaluation, jitted."""
+    optimiser = optax.adam(protocol.learning_rate, b1=0.9, b2=0.999, eps=1e-8)
+
+    def init_fit(seed: AnyArray, held_out: AnyArray, restart: AnyArray) -> PyTree:
+        """Parameters depend on (seed, held-out cell, restart) only: arms are compared on common random numbers."""
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), held_out + 1), restart)
+        return {
+            "readout": arm.readout.init(jax.random.fold_in(key, 0), dims),
+            "assignment": arm.assignment.init(jax.random.fold_in(key, 1), grid),
+        }
+
+    def assignment_matrix(params: PyTree, held_out: AnyArray, labels: AnyArray) -> Array:
+        """Q with its rows in the order of the cells; the assignment itself meets flat labels only."""
+        held_out_label = jnp.where(held_out >= 0, labels[held_out], -1)
+        return arm.assignment.matrix(params["assignment"], held_out_label, grid)[labels]
+
+    def fit_loss(
+        params: PyTree, batch: PyTree, cell: AnyArray, held_out: AnyArray, labels: AnyArray, tau: AnyArray
+    ) -> Array:
+        output = jax.vmap(arm.readout.apply, in_axes=(None, 0, None))(params["readout"], batch, tau)
+        q = assignment_matrix(params, held_out, labels)
+        return objectives.total_loss(arm.objective, objectives.outcome(output, q, cell, held_out, grid))
+
+    def seed_gradient(
+        params: PyTree, table: PreparedTable, batch: AnyArray, held_out: AnyArray, labels: AnyArray, tau: AnyArray
+    ) -> tuple[PyTree, Array]:
+        """Gradients and losses of the K fits of one seed, on the minibatch that they share."""
+        rows = jax.tree.map(lambda column: column[batch], table)
+
+        def summed_loss(params: PyTree) -> tuple[Array, Array]:
+            losses = jax.vmap(fit_loss, in_axes=(0, None, None, 0, None, None))(
+                params, rows.inputs, rows.cell, held_out, labels, tau
+            )
+            return jnp.sum(losses), losses
+
+        return jax.grad(summed_loss, has_aux=True)(params)
+
+    def train_step(state: FitState, table: PreparedTable, group: Group, step: AnyArray) -> tuple[FitState, Array]:
+        grads, losses = jax.vmap(seed_gradient, in_axes=(0, None, 0, 0, 0, None))(
+            state.params, table, group.batches[:, step], group.held_out, group.labels, protocol.tau(step)
+        )
+        updates, optimiser_state = optimiser.update(grads, state.optimiser)
+        alive = state.alive & jnp.isfinite(losses) & _all_finite(grads)
+        params = jax.tree.map(
+            lambda old, update: jnp.where(_over(alive, old), old + update, old), state.params, updates
+        )
+        return FitState(params, optimiser_state, alive), losses
+
+    def init(group: Group) -> FitState:
+        params = jax.vmap(jax.vmap(init_fit, in_axes=(None, 0, 0)))(group.seed, group.held_out, group.restart)
+        return FitState(params, optimiser.init(params), jnp.ones(group.held_out.shape, bool))
+
+    def advance(state: FitState, table: PreparedTable, group: Group, start: AnyArray, stop: AnyArray) -> Any:
+        def body(step: AnyArray, carry: tuple[FitState, Array]) -> tuple[FitState, Array]:
+            state, total = carry
+            state, losses = train_step(state, table, group, step)
+            return state, total + losses
+
+        state, total = jax.lax.fori_loop(start, stop, body, (state, jnp.zeros(group.held_out.shape)))
+        return state, total / (stop - start)
+
+    def evaluate_seed(
+        params: PyTree, alive: AnyArray, table: PreparedTable, role: AnyArray, held: AnyArray, labels: AnyArray
+    ) -> Any:
+        def shares_of(pair: PyTree) -> Array:
+            output = jax.vmap(arm.readout.apply, in_axes=(0, None, None))(
+                params["readout"], pair, jnp.float32(protocol.tau_end)
+            )
+            return objectives.normalised_energy(output.energy)
+
+        share = jax.lax.map(shares_of, table.inputs, batch_size=EVALUATION_BLOCK)
+        q = jax.vmap(assignment_matrix, in_axes=(0, 0, None))(params, held, labels)
+        statistics = jax.vmap(_fit_stats, in_axes=(1, 0, None, None, 0, 0, None, None))
+        return statistics(share, q, table.cell, role, held, alive, grid, arm.assignment.selector)
+
+    def evaluate(state: FitState, table: PreparedTable, group: Group) -> FitStats:
+        return jax.vmap(evaluate_seed, in_axes=(0, 0, None, 0, 0, 0))(
+            state.params, state.alive, table, group.role, group.held_out, group.labels
+        )
+
+    return Program(jax.jit(init), jax.jit(advance, donate_argnums=0), jax.jit(evaluate))
+
+
+def _fit_stats(
+    share: Float[Array, "pairs cells"],
+    q: Float[Array, "cells cells"],
+    cell: Int[Array, " pairs"],
+    role: Int[Array, " pairs"],
+    held_out: Int[Array, ""],
+    alive: Bool[Array, ""],
+    grid: Grid,
+    selector: str,
+) -> FitStats:
+    """The statistics of one fit from its normalised energies over the whole table."""
+    observed = cell != held_out
+    prediction = jnp.argmax(share, axis=-1)
+    if selector == "native-joint":
+        correct = prediction == cell
+    else:
+        labels = jnp.where(jnp.arange(grid.n_cells) != held_out, share @ q.T, -jnp.inf)
+        correct = jnp.argmax(labels, axis=-1) == cell
+    validation = observed & (role == VALIDATION)
+    aligned_on = (observed & (role == OPTIMISATION)).astype(jnp.float32)
+
+    energy = share.reshape(-1, grid.n_supports, grid.n_operations)
+    support, operation = grid.axes(cell)
+    return FitStats(
+        validation=jnp.sum(correct & validation) / jnp.sum(validation),
+        c_sup=_mean_by(support, energy.sum(axis=2), aligned_on),
+        c_op=_mean_by(operation, energy.sum(axis=1), aligned_on),
+        q=q,
+        test_counts=jnp.sum(jax.nn.one_hot(prediction, grid.n_cells, dtype=jnp.int32) * ~observed[:, None], axis=0),
+        failed=~(alive & jnp.all(jnp.isfinite(share))),
+    )
+
+
+def _mean_by(
+    value: Int[Array, " pairs"], marginal: Float[Array, "pairs slots"], weight: Float[Array, " pairs"]
+) -> Float[Array, "slots slots"]:
+    """Row v: the mean marginal of the pairs whose true axis value is v."""
+    members = jax.nn.one_hot(value, marginal.shape[1]) * weight[:, None]
+    return members.T @ marginal / jnp.maximum(jnp.sum(members, axis=0), 1.0)[:, None]
+
+
+def _all_finite(grads: PyTree) -> Bool[Array, "seeds fits"]:
+    per_leaf = [jnp.all(jnp.isfinite(g), axis=tuple(range(2, g.ndim))) for g in jax.tree.leaves(grads)]
+    return jnp.stack(per_leaf).all(axis=0)
+
+
+def _over(flags: Bool[Array, "seeds fits"], leaf: Array) -> Bool[Array, "..."]:
+    """Flags of fits, shaped to broadcast over a leaf of their parameters."""
+    return flags.reshape(*flags.shape, *(1,) * (leaf.ndim - 2))

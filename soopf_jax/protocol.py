@@ -1,0 +1,155 @@
+"""Leave-one-cell-out protocol, Algorithm 1: splits, minibatches and the list of fits, all decided on the host by seeds.
+
+NumPy's Philox streams decide everything here, so that splits and minibatches are the same on any device and any number
+of devices, and an interrupted run can ask for the same ones again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int, Int8
+
+from soopf_jax.errors import UserError
+from soopf_jax.grid import Grid
+
+UNUSED, OPTIMISATION, VALIDATION = 0, 1, 2
+"""The roles of a pair in one seed. Which cell is held out does not change them."""
+
+MIN_PAIRS_PER_CELL = 5
+PAPER = (10, 5, 2000)
+QUICK = (3, 2, 500)
+_SPLIT_STREAM, _BATCH_STREAM, _LABEL_STREAM = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How every fit is trained and selected. Each field is recorded in the result."""
+
+    seeds: int = PAPER[0]
+    restarts: int = PAPER[1]
+    steps: int = PAPER[2]
+    batch_size: int = 64
+    learning_rate: float = 5e-3
+    tau_start: float = 2.0
+    tau_end: float = 0.5
+    router_width: int = 64
+    hidden: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "restarts", "steps", "router_width", "hidden"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.batch_size < 0:
+            raise UserError(f"batch size must be 0 (all optimisation pairs) or more, not {self.batch_size}")
+        for name in ("learning_rate", "tau_start", "tau_end"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise UserError(f"{name} must be a positive number, not {getattr(self, name)}")
+
+    @property
+    def label(self) -> str:
+        """`full` for the paper's 10 seeds, 5 restarts and 2,000 steps, `quick` for ours, else `custom`."""
+        size = (self.seeds, self.restarts, self.steps)
+        return {PAPER: "full", QUICK: "quick"}.get(size, "custom")
+
+    def tau(self, step: Any) -> Any:
+        """The temperature of a step: linear from `tau_start` at the first to `tau_end` at the last."""
+        return self.tau_start + (self.tau_end - self.tau_start) * step / max(self.steps - 1, 1)
+
+
+class Fits(NamedTuple):
+    """The fits of one arm, seed-major, then held-out cell, then restart."""
+
+    seed: Int[np.ndarray, " fits"]
+    held_out: Int[np.ndarray, " fits"]
+    restart: Int[np.ndarray, " fits"]
+
+
+def leave_one_cell_out(grid: Grid, protocol: Protocol) -> Fits:
+    """Every (seed, held-out cell, restart)."""
+    axes = np.meshgrid(np.arange(protocol.seeds), np.arange(grid.n_cells), np.arange(protocol.restarts), indexing="ij")
+    return Fits(*(axis.ravel().astype(np.int32) for axis in axes))
+
+
+def split_sizes(n: int) -> tuple[int, int, int]:
+    """(optimisation, validation, unused) of a cell of n pairs: 350 -> 224, 56, 70."""
+    development = 4 * n // 5
+    validation = max(1, development // 5)
+    return development - validation, validation, n - development
+
+
+def check_cells(cell: Int[np.ndarray, " pairs"], grid: Grid) -> None:
+    """Every cell must have enough pairs to be split."""
+    counts = np.bincount(cell, minlength=grid.n_cells)
+    least = int(np.argmin(counts))
+    if counts[least] < MIN_PAIRS_PER_CELL:
+        raise UserError(
+            f"cell {grid.cell_names[least]} has {counts[least]} pairs; every cell needs at least"
+            f" {MIN_PAIRS_PER_CELL} for optimisation, validation and test"
+        )
+
+
+def roles(cell: Int[np.ndarray, " pairs"], grid: Grid, seed: int) -> Int8[np.ndarray, " pairs"]:
+    """The role of every pair in one seed: one permutation per (seed, cell), whatever is held out."""
+    role = np.full(len(cell), UNUSED, np.int8)
+    for c in range(grid.n_cells):
+        members = np.flatnonzero(cell == c)
+        order = _stream(seed, _SPLIT_STREAM, c).permutation(members)
+        n_optimisation, n_validation, _ = split_sizes(len(members))
+        role[order[:n_optimisation]] = OPTIMISATION
+        role[order[n_optimisation : n_optimisation + n_validation]] = VALIDATION
+    return role
+
+
+def pairs_per_batch(grid: Grid, batch_size: int) -> int:
+    """k: pairs from every cell in a minibatch; a fit counts k (C - 1) of them."""
+    return max(1, round(batch_size / (grid.n_cells - 1)))
+
+
+def effective_batch_size(cell: Int[np.ndarray, " pairs"], grid: Grid, batch_size: int) -> int:
+    """Pairs that a fit counts in a step (over a full batch: the mean over folds, rounded)."""
+    if batch_size:
+        return pairs_per_batch(grid, batch_size) * (grid.n_cells - 1)
+    sizes = [split_sizes(n)[0] for n in np.bincount(cell, minlength=grid.n_cells).tolist()]
+    return round(sum(sizes) * (grid.n_cells - 1) / grid.n_cells)
+
+
+def minibatches(
+    cell: Int[np.ndarray, " pairs"],
+    role: Int8[np.ndarray, " pairs"],
+    grid: Grid,
+    seed: int,
+    steps: int,
+    batch_size: int,
+) -> Int[np.ndarray, "steps batch"]:
+    """The pairs of every step of a seed, shared by all its fits: k optimisation pairs of each cell, cell by cell.
+
+    Without replacement within a step where the cell has k pairs. A shorter run gets a prefix.
+    `batch_size` 0: all optimisation pairs in every step.
+    """
+    members = [np.flatnonzero((cell == c) & (role == OPTIMISATION)) for c in range(grid.n_cells)]
+    if batch_size == 0:
+        return np.broadcast_to(np.concatenate(members).astype(np.int32), (steps, sum(map(len, members))))
+    k = pairs_per_batch(grid, batch_size)
+    columns = []
+    for c, pairs in enumerate(members):
+        stream = _stream(seed, _BATCH_STREAM, c)
+        if len(pairs) >= k:
+            chosen = np.argsort(stream.random((steps, len(pairs))), axis=1)[:, :k]
+        else:
+            chosen = stream.integers(len(pairs), size=(steps, k))
+        columns.append(pairs[chosen])
+    return np.concatenate(columns, axis=1).astype(np.int32)
+
+
+def flat_labels(grid: Grid, seed: int, sees: Sequence[str]) -> Int[np.ndarray, " cells"]:
+    """The label under which an assignment meets each cell: the cell's number only if it sees `axes` or `order`."""
+    if {"axes", "order"} & set(sees):
+        return np.arange(grid.n_cells, dtype=np.int32)
+    return _stream(seed, _LABEL_STREAM, 0).permutation(grid.n_cells).astype(np.int32)
+
+
+def _stream(seed: int, purpose: int, cell: int) -> np.random.Generator:
+    """An independent stream of random numbers for each (seed, purpose, cell)."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, purpose, cell])))

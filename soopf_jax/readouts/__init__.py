@@ -1,0 +1,1 @@
+"""Plug-ins: small trained readouts of the innovation field."""

@@ -1,0 +1,47 @@
+"""The bilinear carrier: a position factor times a content factor, with no competition between slots."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.linen.initializers import normal
+from jaxtyping import Array, Float, PyTree
+
+from soopf_jax.readouts.router import Router
+from soopf_jax.readouts.soopf import Prepared, prepare
+from soopf_jax.types import Dims, Readout, ReadoutOutput
+
+
+class Bilinear(nn.Module):
+    """u_n = W_z z_src,n + p_n meets a_s, V LN(delta_n) meets b_o."""
+
+    supports: int
+    operations: int
+    width: int
+
+    @nn.compact
+    def __call__(self, pair: Prepared) -> ReadoutOutput:
+        """E_{s,o} = softplus(sum_n w_n (a_s . u_n)(b_o . V LN(delta_n))), w = salience normalised over patches."""
+        position = Router(self.supports, self.width, name="position")(pair.source)
+        channels = pair.content.shape[1]
+        v = self.param("V", normal(channels**-0.5), (channels, self.width))
+        b = self.param("b", normal(self.width**-0.5), (self.operations, self.width))
+        content = pair.content @ (v @ b.T)  # folded like the router: <V x, b> = <x, V^T b>
+        return ReadoutOutput(jax.nn.softplus((position * pair.salience[:, None]).T @ content))
+
+
+def init(key: jax.Array, dims: Dims) -> PyTree:
+    """a and b ~ N(0, 1/R), W_z and V ~ N(0, 1/D), p ~ N(0, 0.02^2)."""
+    tokens = jnp.zeros((dims.patches, dims.channels))
+    model = Bilinear(dims.supports, dims.operations, dims.router_width)
+    return model.init(key, Prepared(tokens, tokens, tokens[:, 0]))["params"]
+
+
+def apply(params: PyTree, pair: Prepared, tau: Float[Array, ""]) -> ReadoutOutput:
+    """Energy of one pair; there are no masks, and no posterior to temper."""
+    del tau
+    operations, width = params["b"].shape
+    supports = params["position"]["q"].shape[0]
+    return Bilinear(supports, operations, width).apply({"params": params}, pair)
+
+
+READOUT = Readout(prepare, init, apply)

@@ -1,0 +1,26 @@
+"""The support router, Eq. (2): which support slot does each patch belong to? For one pair."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from flax.linen.initializers import normal
+from jaxtyping import Array, Float
+
+
+class Router(nn.Module):
+    """<W_z z_src,n + p_n, q_s>: how well each patch, by content and position, fits each support slot.
+
+    Learned without any pixel mask; its softmax over s is the mask M_{s,n}.
+    """
+
+    supports: int
+    width: int
+
+    @nn.compact
+    def __call__(self, source: Float[Array, "patches channels"]) -> Float[Array, "patches supports"]:
+        """Logits, with the supports last."""
+        patches, channels = source.shape
+        w_z = self.param("W_z", normal(channels**-0.5), (channels, self.width))
+        p = self.param("p", normal(0.02), (patches, self.width))
+        q = self.param("q", normal(self.width**-0.5), (self.supports, self.width))
+        # <W_z z + p, q> = <z, W_z^T q> + <p, q>: D x S products per patch instead of D x R.
+        return source.astype(jnp.float32) @ (w_z @ q.T) + p @ q.T

@@ -1,0 +1,44 @@
+"""Feature tables whose answer is known by construction."""
+
+import numpy as np
+
+from soopf_jax.grid import Grid
+from soopf_jax.types import FeatureTable
+
+GRID = Grid.of(("floor", "wall", "object"), ("hue", "invert", "pattern"))
+
+
+def planted_table(
+    pairs_per_cell: int = 40, patches: int = 9, channels: int = 16, seed: int = 0, grid: Grid = GRID
+) -> FeatureTable:
+    """A grid that factors perfectly: support = where delta is, operation = its direction, plus a little noise.
+
+    Patches belong to supports in turn; the source token names its support by one of S orthogonal directions, an edit
+    adds one of O further orthogonal directions to the patches of its support.
+    """
+    stream = np.random.default_rng(seed)
+    cell = np.repeat(np.arange(grid.n_cells), pairs_per_cell).astype(np.int32)
+    support, operation = grid.axes(cell)
+    directions = np.linalg.qr(stream.normal(size=(channels, channels)))[0]
+    region = np.arange(patches) % grid.n_supports
+    shape = (len(cell), patches, channels)
+    source = 4 * directions[region] + 0.1 * stream.normal(size=shape)
+    edited_here = (region == support[:, None])[..., None]
+    delta = 2 * edited_here * directions[grid.n_supports + operation][:, None] + 0.02 * stream.normal(size=shape)
+    fractions = np.broadcast_to(np.eye(grid.n_supports)[region], (len(cell), patches, grid.n_supports))
+    return FeatureTable(
+        source.astype(np.float32),
+        delta.astype(np.float32),
+        fractions.astype(np.float32),
+        cell,
+        grid,
+        {"kind": "planted"},
+    )
+
+
+def random_table(pairs_per_cell: int = 10, patches: int = 4, channels: int = 6, seed: int = 0) -> FeatureTable:
+    """Features that have nothing to do with their cells."""
+    stream = np.random.default_rng(seed)
+    cell = np.repeat(np.arange(GRID.n_cells), pairs_per_cell).astype(np.int32)
+    source, delta = stream.normal(size=(2, len(cell), patches, channels)).astype(np.float32)
+    return FeatureTable(source, delta, None, cell, GRID, {"kind": "random"})
