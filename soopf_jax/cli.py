@@ -29,7 +29,7 @@ def run(program: Callable[[], None], interrupted: str = "interrupted; what was f
     return 0
 
 
-def parse(kind: Any, prog: str, args: Sequence[str] | None = None, default: Any = tyro.MISSING) -> Any:
+def parse(kind: Any, prog: str, args: Sequence[str] | None = None, default: Any = tyro.MISSING_NONPROP) -> Any:
     """The command line (`args`, or the process's own) as a `kind`; `--help` exits, a mistake is a UserError."""
     args = list(sys.argv[1:] if args is None else args)
     box = io.StringIO()

@@ -6,6 +6,9 @@ from typing import Any
 
 from soopf_jax.errors import UserError
 
+MIN_PAIRS_PER_CELL = 5
+"""The least that can be split into optimisation, validation and test pairs."""
+
 
 @dataclass(frozen=True)
 class Grid:

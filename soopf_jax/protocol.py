@@ -12,12 +12,11 @@ import numpy as np
 from jaxtyping import Int, Int8
 
 from soopf_jax.errors import UserError
-from soopf_jax.grid import Grid
+from soopf_jax.grid import MIN_PAIRS_PER_CELL, Grid
 
 UNUSED, OPTIMISATION, VALIDATION = 0, 1, 2
 """The roles of a pair in one seed. Which cell is held out does not change them."""
 
-MIN_PAIRS_PER_CELL = 5
 PAPER = (10, 5, 2000)
 QUICK = (3, 2, 500)
 _SPLIT_STREAM, _BATCH_STREAM, _LABEL_STREAM = 0, 1, 2

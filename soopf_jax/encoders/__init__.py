@@ -1,0 +1,1 @@
+"""Plug-ins: frozen encoders that turn images into patch tokens."""

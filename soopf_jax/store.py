@@ -1,0 +1,225 @@
+"""The feature store: a folder of zarr arrays per (encoder, substrate, dtype), whole and checkable or not there.
+
+Here: a store's recipe, key and manifest, and how a finished store is read and checked, on a path or at any fsspec
+address; `store_writer.py` makes them. `open_store` promises that the manifest is the one that was written, that every
+file it names is there with its size, and that zarr's metadata is unchanged; the CRC-32C of each chunk is checked as it
+is read. `verify` promises more: every byte of every file is the one that was written, and there is no other file.
+"""
+
+import hashlib
+import json
+import platform
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fsspec
+import numpy as np
+import platformdirs
+import zarr
+from jaxtyping import Int
+
+from soopf_jax.errors import UserError, unknown_name
+from soopf_jax.grid import Grid
+from soopf_jax.types import Json
+
+FORMAT = 1
+"""Raised whenever the layout of a store changes; part of every key."""
+DTYPES = ("float16", "float32")
+MANIFEST = "manifest.json"
+RECORDED_PACKAGES = ("soopf_jax", "numpy", "jax", "jaxlib", "flax", "torch", "transformers", "pillow", "zarr")
+
+
+class Store(NamedTuple):
+    """A finished store whose manifest, metadata and file sizes have been checked."""
+
+    address: str
+    manifest: Json
+
+
+# ------------------------------------------------------------------------------------- recipe and manifest
+
+
+def make_recipe(
+    encoder: Json,
+    substrate: Json,
+    grid: Grid,
+    cell: Int[np.ndarray, "pairs"],
+    dtype: str,
+    pairs_per_block: int,
+    images_per_batch: int,
+) -> dict[str, Any]:
+    """All that the manifest will say apart from the files. The format and `inputs` alone decide the key."""
+    if dtype not in DTYPES:
+        raise unknown_name("dtype", dtype, DTYPES)
+    inputs = {
+        "encoder": encoder,
+        "substrate": substrate,
+        "supports": grid.supports,
+        "operations": grid.operations,
+        "cells": sha256(np.asarray(cell, "<i4").tobytes()),
+        "dtype": dtype,
+    }
+    recipe = {
+        "format": FORMAT,
+        "key": sha256(canonical({"format": FORMAT, "inputs": inputs})),
+        "inputs": inputs,
+        "pairs": len(cell),
+        "pairs_per_block": min(pairs_per_block, len(cell)),
+        "images_per_batch": images_per_batch,
+        "versions": _versions(),
+    }
+    return json.loads(canonical(recipe))
+
+
+def make_manifest(recipe: Json, files: Json) -> bytes:
+    """The manifest's bytes: the recipe, `name -> [size, SHA-256]` of every file, and its own digest."""
+    content = {**recipe, "files": files}
+    return _manifest_text({**content, "digest": sha256(canonical(content))})
+
+
+def canonical(value: Any) -> bytes:
+    """The one JSON text of a value, for hashing."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the identity of an encoder or substrate must be plain finite JSON: {error}") from error
+
+
+def sha256(data: bytes) -> str:
+    """In hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def features_folder(cache_dir: str | Path | None) -> Path:
+    """The folder that holds all stores; by default in the user's cache folder."""
+    return Path(cache_dir or platformdirs.user_cache_dir("soopf_jax")).expanduser() / "features"
+
+
+def store_folder(recipe: Json, cache_dir: str | Path | None) -> Path:
+    """`<cache_dir>/features/<substrate>-<encoder>-<dtype>-<first 16 hex digits of the key>`."""
+    inputs = recipe["inputs"]
+    words = [inputs["substrate"].get("name", ""), inputs["encoder"].get("name", ""), inputs["dtype"]]
+    slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(str, words)).lower())[-80:].strip("-")
+    return features_folder(cache_dir) / f"{slug}-{recipe['key'][:16]}"
+
+
+def _manifest_text(manifest: Json) -> bytes:
+    return json.dumps(manifest, sort_keys=True, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def _versions() -> dict[str, str]:
+    """What is installed, loaded or not, so that every process of one environment says the same."""
+    versions = {"python": platform.python_version()}
+    for package in RECORDED_PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+# ---------------------------------------------------------------------------------------------- reading
+
+
+class Folder(NamedTuple):
+    """A folder at a path or fsspec address."""
+
+    address: str
+    files: Any
+    """The fsspec file system."""
+    root: str
+    """The folder's path on it."""
+
+    def read(self, name: str) -> bytes:
+        """A file's content."""
+        return self.files.cat_file(f"{self.root}/{name}")
+
+    def sizes(self) -> dict[str, int]:
+        """name -> size of every file in it."""
+        found = self.files.find(self.root, detail=True)
+        return {path.removeprefix(self.root).lstrip("/"): info["size"] for path, info in found.items()}
+
+
+def open_store(address: str | Path) -> Store:
+    """A finished store, ready to be read; the top of this file says what that promises."""
+    folder = _folder(address)
+    manifest = _read_manifest(folder)
+    sizes = folder.sizes()
+    for name, (size, digest) in manifest["files"].items():
+        if problem := _problem(folder, name, sizes.get(name), size, digest if is_metadata(name) else None):
+            raise _damaged(folder.address, problem)
+    return Store(folder.address, manifest)
+
+
+def read(store: Store, name: str) -> np.ndarray:
+    """One array of a store, in its stored dtype; needs memory for it and for a chunk or two."""
+    try:
+        array = zarr.open_array(store=store.address, path=name, mode="r")
+        values = np.empty(array.shape, array.dtype)
+        for start in range(0, len(values), array.chunks[0]):
+            values[start : start + array.chunks[0]] = array[start : start + array.chunks[0]]
+    except (ValueError, OSError, KeyError) as error:
+        raise _damaged(store.address, f"{name} cannot be read ({error})") from error
+    return values
+
+
+def verify(address: str | Path) -> list[str]:
+    """Everything in which a store differs from what was written, one line each; an empty list: nothing does."""
+    folder = _folder(address)
+    try:
+        manifest = _read_manifest(folder)
+    except UserError as error:
+        return [str(error)]
+    sizes, written = folder.sizes(), manifest["files"]
+    extra = [f"{name} does not belong to it" for name in sizes if name not in {*written, MANIFEST}]
+    changed = [_problem(folder, name, sizes.get(name), *expected) for name, expected in written.items()]
+    return [str(_damaged(folder.address, problem)) for problem in extra + changed if problem]
+
+
+def is_metadata(name: str) -> bool:
+    """Whether a file describes arrays rather than holds their values; such a file has no CRC of its own."""
+    return name.rpartition("/")[2] == "zarr.json"
+
+
+def _folder(address: str | Path) -> Folder:
+    try:
+        files, root = fsspec.core.url_to_fs(str(address))
+    except (ImportError, ValueError) as error:
+        raise UserError(f"cannot open {address}: {error}") from error
+    files.invalidate_cache()
+    return Folder(str(address), files, root.rstrip("/"))
+
+
+def _read_manifest(folder: Folder) -> dict[str, Any]:
+    """The manifest, if it is byte for byte one that this version could have written."""
+    try:
+        text = folder.read(MANIFEST)
+        manifest = json.loads(text)
+        if manifest["format"] != FORMAT:
+            versions = f"store format {manifest['format']}, this version reads {FORMAT}"
+            raise UserError(f"{folder.address} has {versions}; remove it and build it again")
+        content = {name: value for name, value in manifest.items() if name != "digest"}
+        if manifest["digest"] != sha256(canonical(content)) or text != _manifest_text(manifest):
+            raise _damaged(folder.address, f"{MANIFEST} has changed")
+    except OSError as error:
+        raise UserError(f"no feature store at {folder.address} ({error}); build it first") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(folder.address, f"{MANIFEST} cannot be read ({error})") from error
+    return manifest
+
+
+def _problem(folder: Folder, name: str, found_size: int | None, size: int, digest: str | None) -> str | None:
+    """What is wrong with one file, or None; its bytes are read only if there is a digest to hold against them."""
+    if found_size is None:
+        return f"{name} is missing"
+    if found_size != size:
+        return f"{name} has {found_size} bytes instead of {size}"
+    if digest is not None and sha256(folder.read(name)) != digest:
+        return f"{name} has changed"
+    return None
+
+
+def _damaged(address: str, problem: str) -> UserError:
+    return UserError(f"feature store {address} is damaged: {problem}; remove it and build it again")
