@@ -1,0 +1,252 @@
+"""The command line: `python -m soopf_jax.bench`. Progress on stderr, the table on stdout, a result folder on disk."""
+
+import json
+import math
+import re
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from soopf_jax import atomic, cli, features, plugins, progress, results
+from soopf_jax.errors import UserError
+from soopf_jax.protocol import PAPER, QUICK, Protocol, check_cells
+from soopf_jax.report import page, tables
+from soopf_jax.runner import benchmark, make_arms
+from soopf_jax.types import EncoderRequest, FeatureTable, Json, SubstrateRequest
+
+PROG = "soopf_jax.bench"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Train readouts of frozen encoders on a support x operation grid and score them on held-out cells.
+
+    Without arguments: the paper's whole protocol (10 seeds x 9 held-out cells x 5 restarts, 2,000 steps) for SO-OPF
+    with factorial, learned and compressed assignment on the built-in substrate, nothing downloaded. For a first look:
+    --quick. Results go to a folder (--out), the table to stdout.
+    """
+
+    dataset: str = "shapes3d-lite"
+    """Where the image pairs come from: shapes3d-lite (built in), shapes3d (needs 3dshapes.h5), mujoco, coco,
+    folder:PATH, or your own as package.module:attr."""
+    encoder: str = "pixels"
+    """The frozen encoder: pixels, random-vit, random-vit-s, dinov3, siglip2, dinov2-s, dinov2-b, dinov2-l, clip-l,
+    mae-b, dinov3-s, dinov3-b, hf:ID_OR_FOLDER, hf-random:ID_OR_FOLDER, or your own as package.module:attr."""
+    features: str = ""
+    """FILE.npz with tokens made elsewhere (arrays source, edited, cell, supports, operations), instead of --dataset
+    and --encoder."""
+    readout: str = "soopf"
+    """What is trained: soopf, dense, bilinear, the probes mlp, attention, oracle; your own as package.module:attr."""
+    assignment: tuple[str, ...] = ()
+    """One arm each: factorial (the grid is known), learned (from flat labels), compressed (label order), or your own as
+    package.module:attr; default: these three. Probes have native (axis labels) only."""
+    objective: str = ""
+    """The loss weights: core (default) or enhanced (adds native operation labels); native for probes."""
+    weight: tuple[str, ...] = ()
+    """NAME=VALUE: another weight for a loss term of the objective."""
+    operations: tuple[str, ...] = ()
+    """The operations of the grid; default: the substrate's own three."""
+    layer: int | None = None
+    """Hidden layer to read (0: embeddings); default: the last, after the final norm."""
+    dtype: str = "float16"
+    """How features are stored: float16 or float32."""
+    seeds: int = PAPER[0]
+    """Seeds 0 to N-1."""
+    restarts: int = PAPER[1]
+    """Fits per seed and held-out cell; the one with the best validation accuracy counts."""
+    steps: int = PAPER[2]
+    """Adam steps per fit."""
+    batch_size: int = 64
+    """Pairs per step; 0: all optimisation pairs."""
+    learning_rate: float = 5e-3
+    """Adam's."""
+    tau_start: float = 2.0
+    """Temperature of the operation posterior at the first step."""
+    tau_end: float = 0.5
+    """Temperature at the last step and in evaluation."""
+    router_width: int = 64
+    """Width of the router."""
+    hidden: int = 64
+    """Hidden units of the operation MLP."""
+    pairs_per_cell: int = 0
+    """Pairs of each cell; default: the paper's number for the data set."""
+    data_seed: int = 0
+    """Seeds the construction of the image pairs."""
+    quick: bool = False
+    """Change the defaults to 3 seeds, 2 restarts, 500 steps; explicit values win. Labelled so in every output."""
+    data_root: str = ""
+    """Folder of the original data set, where one is needed."""
+    coco_split: str = "train2017"
+    """COCO split below --data-root."""
+    cache_dir: str = ""
+    """Where features are kept; default: the user's cache folder."""
+    out: str = ""
+    """Result folder; default: runs/DATASET-ENCODER-READOUT-HASH."""
+    overwrite: bool = False
+    """Replace a finished result that stands at --out."""
+    resume: bool = True
+    """Go on where an interrupted run of the same configuration stopped."""
+
+
+class Inputs(NamedTuple):
+    """Where the features come from, opened but not yet computed."""
+
+    key: str
+    """Hash of all that decides the features."""
+    load: Callable[[], FeatureTable]
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Parse, run, exit code."""
+    arguments = list(sys.argv[1:] if args is None else args)
+    return cli.run(lambda: run(parse(arguments)), interrupted="interrupted; run the same command again to go on")
+
+
+def parse(args: Sequence[str]) -> Bench:
+    """The command line; `--quick` changes defaults, and explicit values win."""
+    default = Bench()
+    if "--quick" in args:
+        default = replace(default, seeds=QUICK[0], restarts=QUICK[1], steps=QUICK[2])
+    bench = cli.parse(Bench, PROG, args, default)
+    if bench.features:
+        for option in ("--dataset", "--encoder", "--data-root"):
+            if any(arg == option or arg.startswith(f"{option}=") for arg in args):
+                raise UserError(f"--features brings its own tokens; leave {option} or --features out")
+    return bench
+
+
+def run(bench: Bench) -> None:
+    """The whole path, from names to a result folder."""
+    protocol = Protocol(**{name: getattr(bench, name) for name in Protocol.__dataclass_fields__})
+    weights = parse_weights(bench.weight)
+    arms = make_arms(bench.readout, bench.assignment, bench.objective, weights)  # unknown names fail before any work
+    inputs = open_inputs(bench)
+    config = record(bench, protocol, inputs.key)
+    config |= {"assignment": [arm.assignment_name for arm in arms], "objective": arms[0].objective_name}
+    out = Path(bench.out) if bench.out else default_out(bench, config)
+    if already_done(out, config, bench.overwrite):
+        return
+    atomic.check_writable(out)
+    table = inputs.load()
+    check_cells(table.cell, table.grid)
+    print(tables.headline(config, protocol.label, table.grid.n_cells))
+    print(tables.line(tables.SUMMARY_HEADER, tables.SUMMARY_WIDTHS), flush=True)
+    work = work_folder(out, config, bench.resume)
+    result = benchmark(
+        table,
+        bench.readout,
+        bench.assignment,
+        bench.objective,
+        weights,
+        protocol,
+        config,
+        work,
+        partial(progress.bar, unit="fit-steps"),
+        lambda arm: print(tables.line(tables.summary_row(arm), tables.SUMMARY_WIDTHS), flush=True),
+    )
+    results.save(result, out, page.pages(result), replace=bench.overwrite)
+    shutil.rmtree(work)
+    print_details(result.document)
+    print(f"\nresult: {out}/result.json  report: {out}/report.html")
+
+
+def open_inputs(bench: Bench) -> Inputs:
+    """Check the names and find the key of the features, before anything is computed."""
+    pairs_per_cell = bench.pairs_per_cell or None
+    if bench.pairs_per_cell < 0:
+        raise UserError(f"--pairs-per-cell must be positive, not {bench.pairs_per_cell}")
+    if bench.features:
+        table = features.load_npz(bench.features, pairs_per_cell)
+        return Inputs(results.digest(table.provenance), lambda: table)
+    open_substrate = plugins.resolve("dataset", plugins.SUBSTRATES, bench.dataset)
+    open_encoder = plugins.resolve("encoder", plugins.ENCODERS, bench.encoder)
+    substrate = open_substrate(
+        SubstrateRequest(
+            bench.dataset,
+            bench.operations or None,
+            pairs_per_cell,
+            bench.data_seed,
+            bench.data_root or None,
+            bench.coco_split,
+        )
+    )
+    check_cells(substrate.cell, substrate.grid)
+    encoder = open_encoder(EncoderRequest(bench.encoder, bench.layer))
+    recipe = features.recipe(substrate, encoder, bench.dtype)
+    return Inputs(recipe["key"], lambda: features.table(substrate, encoder, bench.dtype, bench.cache_dir or None))
+
+
+def record(bench: Bench, protocol: Protocol, features_key: str) -> dict[str, Any]:
+    """The configuration as the result has it: all that decides the scores, nothing about where files lie."""
+    where = {"cache_dir", "out", "overwrite", "resume", "quick", "data_root", *Protocol.__dataclass_fields__}
+    config: dict[str, Any] = {name: value for name, value in asdict(bench).items() if name not in where}
+    if bench.features:
+        for name in ("dataset", "encoder", "layer", "dtype", "operations", "data_seed", "coco_split"):
+            del config[name]
+        config["features"] = Path(bench.features).name
+    config |= {"protocol": asdict(protocol), "features_key": features_key}
+    return json.loads(json.dumps(config))
+
+
+def default_out(bench: Bench, config: Json) -> Path:
+    """runs/<dataset>-<encoder>-<readout>-<config hash>."""
+    source = f"{bench.dataset}-{bench.encoder}" if not bench.features else Path(bench.features).stem
+    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{source}-{bench.readout}").strip("-.")
+    return Path("runs") / f"{slug}-{results.digest(config)[:10]}"
+
+
+def already_done(out: Path, config: Json, overwrite: bool) -> bool:
+    """Print a finished result of the same configuration; stop at any other that would be lost."""
+    if overwrite or not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    document = results.load(out).document
+    if document["config"] != config:
+        raise UserError(f"{out} holds a run of another configuration; choose another --out or add --overwrite")
+    print(f"already done: {out}")
+    print(tables.headline(config, document["protocol"], len(document["arms"][0]["inj"]["per_cell"])))
+    print(tables.text(tables.summary(document), tables.SUMMARY_WIDTHS))
+    print_details(document)
+    return True
+
+
+def work_folder(out: Path, config: Json, resume: bool) -> Path:
+    """Where finished groups of fits wait; another configuration, version or device has another folder."""
+    key = results.digest({"config": config, "environment": results.environment()})[:10]
+    work = out.parent / f".{out.name}.work-{key}"
+    if not resume:
+        shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True, exist_ok=True)
+    return work
+
+
+def parse_weights(weights: Sequence[str]) -> dict[str, float]:
+    """NAME=VALUE ... as a mapping."""
+    parsed = {}
+    for item in weights:
+        name, _, value = item.partition("=")
+        try:
+            parsed[name] = float(value)
+        except ValueError:
+            parsed[name] = math.nan
+        if not math.isfinite(parsed[name]):
+            raise UserError(f"--weight takes NAME=VALUE with a finite number, not '{item}'; for example mask=0.5")
+    return parsed
+
+
+def print_details(document: Json) -> None:
+    """What follows the summary on stdout."""
+    chance = document["provenance"]["chance"]
+    print(f"chance: INJ {tables.number(chance['inj'])}, recovery {tables.number(chance['recovery'])}\n")
+    print(tables.text(tables.cells(document)))
+    if document["tests"]:
+        print(f"\n{tables.text(tables.tests(document))}")
+    for warning in document["warnings"]:
+        print(f"warning: {warning}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

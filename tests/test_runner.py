@@ -1,0 +1,131 @@
+"""The whole protocol on features whose answer is known by construction."""
+
+import jax
+import jax.numpy as jnp
+import jsonschema
+import numpy as np
+import pytest
+
+from soopf_jax import align, assignments, results
+from soopf_jax.errors import UserError
+from soopf_jax.protocol import Protocol
+from soopf_jax.runner import benchmark
+from tests.planted import GRID, planted_table
+
+PROTOCOL = Protocol(seeds=2, restarts=2, steps=300)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """All three arms on a grid that factors perfectly."""
+    shown = []
+    result = benchmark(planted_table(), protocol=PROTOCOL, on_arm=shown.append)
+    assert shown == result.document["arms"]
+    return result
+
+
+def arm(result, name):
+    return next(a for a in result.document["arms"] if a["assignment"] == name)
+
+
+def test_a_known_grid_that_factors_is_read_perfectly(planted):
+    assert arm(planted, "factorial")["inj"]["mean"] >= 0.99
+    assert arm(planted, "factorial")["collapse"] == {"0.4": 0.0, "0.5": 0.0, "0.6": 0.0}
+
+
+def test_a_learned_grid_is_read_many_to_one_and_injectively_wherever_it_was_recovered(planted):
+    assert arm(planted, "learned")["non_injective"]["mean"] >= 0.95
+    fits = planted.fits
+    rows = np.flatnonzero((fits["arm"] == 1) & (fits["validation"] >= 0.99))
+    recovered = [
+        row for row in rows if align.recovery(fits["Q"][row], np.arange(9) != fits["held_out"][row], GRID) == 1.0
+    ]
+    assert len(recovered) > 3
+    assert fits["inj"][recovered].min() >= 0.99
+
+
+def test_what_each_arm_sees_is_recorded(planted):
+    assert [a["sees"] for a in planted.document["arms"]] == [["axes"], [], ["order"]]
+    assert {a["selector"] for a in planted.document["arms"]} == {"flat-cell"}
+    assert [a["recovery"] is None for a in planted.document["arms"]] == [True, False, True]
+
+
+def test_the_result_validates_against_the_schema_and_has_a_row_per_fit(planted):
+    jsonschema.validate(planted.document, results.schema())
+    assert planted.document["protocol"] == "custom"
+    assert len(planted.fits["seed"]) == 3 * 2 * 9 * 2
+    assert planted.fits["selected"].sum() == 3 * 2 * 9
+    assert np.all(planted.fits["test_counts"].sum(axis=1) == 40), "every held-out pair is a test pair"
+
+
+def test_scores_in_the_document_follow_from_the_fits(planted):
+    fits = planted.fits
+    chosen = (fits["arm"] == 1) & fits["selected"]
+    by_seed = [fits["inj"][chosen & (fits["seed"] == seed)].mean() for seed in range(2)]
+    assert arm(planted, "learned")["inj"]["per_seed"] == pytest.approx(by_seed)
+    assert arm(planted, "learned")["inj"]["mean"] == pytest.approx(np.mean(by_seed))
+
+
+def test_learned_q_started_at_the_true_grid_under_an_axis_permutation_stays_there():
+    sigma, rho = (2, 0, 1), (1, 2, 0)
+    columns = np.array([GRID.cell(sigma[c // 3], rho[c % 3]) for c in range(9)])
+
+    def true_grid(key, grid):
+        del key, grid
+        return {"logits": 4.0 * jnp.eye(9)[columns]}
+
+    # It declares the axes that its starting point knows, so that label l is cell l.
+    started = assignments.LEARNED._replace(init=true_grid, sees=("axes",))
+    result = benchmark(planted_table(), assignments=[started], protocol=PROTOCOL)
+    (found,) = result.document["arms"]
+    assert found["inj"]["mean"] >= 0.99
+    assert found["recovery"] == found["exact_recovery"] == 1.0
+    fits = result.fits
+    alignment = [[tuple(align.injective(c)) for c in fits[name]] for name in ("C_sup", "C_op")]
+    assert set(alignment[0]) == {sigma}
+    assert set(alignment[1]) == {rho}
+
+
+def test_an_assignment_that_cheats_gains_nothing_because_its_labels_are_shuffled():
+    cheating = assignments.FACTORIAL._replace(sees=())
+    result = benchmark(planted_table(), assignments=[cheating], protocol=PROTOCOL)
+    assert result.document["arms"][0]["inj"]["mean"] < 0.5
+    assert result.document["arms"][0]["sees"] == []
+
+
+def test_finished_groups_are_not_trained_again(tmp_path, monkeypatch):
+    protocol = Protocol(seeds=2, restarts=1, steps=3)
+    first = benchmark(planted_table(10), assignments=["learned"], protocol=protocol, work=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    monkeypatch.setattr("soopf_jax.runner._train_group", lambda *_: pytest.fail("trained again"))
+    second = benchmark(planted_table(10), assignments=["learned"], protocol=protocol, work=tmp_path)
+    assert results.npz_bytes(first.fits) == results.npz_bytes(second.fits)
+
+
+def test_pairs_that_the_encoder_does_not_see_are_reported():
+    table = planted_table(10)
+    table.delta[[3, 5]] = 0
+    result = benchmark(table, assignments=["factorial"], protocol=Protocol(seeds=1, restarts=1, steps=2))
+    assert any(warning.startswith("2 of 90 pairs have zero delta") for warning in result.document["warnings"])
+    assert result.document["arms"][0]["failed_fits"] == 0
+
+
+def test_too_few_pairs_are_refused():
+    with pytest.raises(UserError, match="at least 5"):
+        benchmark(planted_table(4))
+
+
+@pytest.mark.slow
+def test_labels_shuffled_over_all_pairs_score_at_chance():
+    table = planted_table(60, seed=3)
+    shuffled = np.random.default_rng(3).permutation(table.cell)
+    result = benchmark(table._replace(cell=shuffled), assignments=["learned"], protocol=Protocol(6, 2, 200))
+    low, high = result.document["arms"][0]["inj"]["ci95"]
+    assert low <= 1 / 9 <= high
+
+
+def test_the_same_run_twice_gives_the_same_bytes():
+    protocol = Protocol(seeds=1, restarts=1, steps=5)
+    first, second = (benchmark(planted_table(10), assignments=["learned"], protocol=protocol) for _ in range(2))
+    assert results.npz_bytes(first.fits) == results.npz_bytes(second.fits)
+    jax.clear_caches()
