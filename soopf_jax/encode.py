@@ -1,4 +1,4 @@
-"""Image pairs in, blocks of features out: render, encode, convert, each in threads of its own but the encoder.
+"""Image pairs in, blocks of features out: render and prepare, encode, convert, in threads of their own but the encoder.
 
 The encoder never waits for the others as long as they keep its pace, and memory stays the same however many pairs
 there are.
@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from soopf_jax.errors import UserError
 from soopf_jax.store_writer import Block
-from soopf_jax.types import Encoder, ImagePairs, Substrate, Window
+from soopf_jax.types import Encoder, Substrate, Window
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -26,7 +26,8 @@ class Rendered(NamedTuple):
     """A block before the encoder."""
 
     number: int
-    images: ImagePairs
+    inputs: list[Any]
+    """The batches that the encoder will be given: the source images, then the edited ones."""
     region: Float[np.ndarray, "pairs patches supports"]
 
 
@@ -49,15 +50,16 @@ def encode_blocks(
     total = len(substrate.cell)
     window = encoder.window(*substrate.image_size)
 
+    prepare, forward = encoder.halves or (lambda images: images, encoder.encode)
+
     def render(number: int) -> Rendered:
-        images = substrate.render(range(number * size, min(total, (number + 1) * size)))
-        return Rendered(number, images, region_fractions(images.region, window, substrate.grid.n_supports))
+        pairs = substrate.render(range(number * size, min(total, (number + 1) * size)))
+        images = np.concatenate([pairs.source, pairs.edited])
+        inputs = [prepare(images[i : i + images_per_batch]) for i in range(0, len(images), images_per_batch)]
+        return Rendered(number, inputs, region_fractions(pairs.region, window, substrate.grid.n_supports))
 
     def encode(block: Rendered) -> Encoded:
-        images = np.concatenate([block.images.source, block.images.edited])
-        starts = range(0, len(images), images_per_batch)
-        batches = [encoder.encode(images[i : i + images_per_batch]) for i in starts]
-        return Encoded(block.number, batches, block.region)
+        return Encoded(block.number, [forward(batch) for batch in block.inputs], block.region)
 
     def convert(block: Encoded) -> tuple[int, Block]:
         first = block.number * size

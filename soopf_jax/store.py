@@ -100,7 +100,9 @@ def features_folder(cache_dir: str | Path | None) -> Path:
 def store_folder(recipe: Json, cache_dir: str | Path | None) -> Path:
     """`<cache_dir>/features/<substrate>-<encoder>-<dtype>-<first 16 hex digits of the key>`."""
     inputs = recipe["inputs"]
-    words = [inputs["substrate"].get("name", ""), inputs["encoder"].get("name", ""), inputs["dtype"]]
+    encoder = inputs["encoder"]
+    model = encoder.get("hub_id") or encoder.get("class") or ""
+    words = [inputs["substrate"].get("name", ""), encoder.get("name", ""), model, inputs["dtype"]]
     slug = re.sub(r"[^a-z0-9]+", "-", "-".join(map(str, words)).lower())[-80:].strip("-")
     return features_folder(cache_dir) / f"{slug}-{recipe['key'][:16]}"
 

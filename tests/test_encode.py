@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from soopf_jax.encode import ahead, region_fractions
-from soopf_jax.types import Window
+from soopf_jax.encode import ahead, encode_blocks, region_fractions
+from soopf_jax.types import EncoderRequest, SubstrateRequest, Window
+from tests import tiny_parts
 
 
 def test_ahead_is_map_in_order_and_a_bounded_number_of_items_ahead() -> None:
@@ -70,3 +71,28 @@ def test_fractions_equal_supersampling(shape, quarters, seed) -> None:
     blocks = sampled.reshape(2, rows, len(y) // rows, columns, len(x) // columns)
     expected = np.stack([(blocks == s).mean(axis=(2, 4)).reshape(2, -1) for s in range(3)], axis=-1)
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_an_encoder_in_halves_is_prepared_ahead_in_another_thread_and_gives_the_same_tokens() -> None:
+    substrate = tiny_parts.open_substrate(SubstrateRequest("tiny"))
+    whole = tiny_parts.open_encoder(EncoderRequest("tiny"))
+    threads = {"prepare": set(), "forward": set()}
+
+    def prepare(images: np.ndarray) -> list[np.ndarray]:
+        threads["prepare"].add(threading.get_ident())
+        return [images]
+
+    def forward(prepared: list[np.ndarray]) -> np.ndarray:
+        threads["forward"].add(threading.get_ident())
+        return whole.encode(prepared[0])
+
+    halved = whole._replace(encode=lambda images: pytest.fail("encode was called"), halves=(prepare, forward))
+    for encoded, expected in zip(
+        encode_blocks(substrate, halved, 0, 20, 16, "float32"),
+        encode_blocks(substrate, whole, 0, 20, 16, "float32"),
+        strict=True,
+    ):
+        for mine, theirs in zip(encoded[1], expected[1], strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    assert threads["forward"] == {threading.get_ident()}
+    assert threads["prepare"].isdisjoint(threads["forward"])

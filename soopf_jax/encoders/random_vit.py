@@ -59,7 +59,7 @@ class ViT(nn.Module):
     layer: int | None = None
 
     @nn.compact
-    def __call__(self, images: Float[Array, "images 224 224 3"]) -> Float[Array, "images 196 width"]:
+    def __call__(self, images: Float[Array, "images 224 224 3"]) -> Float[Array, "images 196 channels"]:
         """Row-major patch tokens, the CLS token dropped."""
         width, depth, heads = self.shape
         patches = nn.Conv(width, (PATCH, PATCH), (PATCH, PATCH), kernel_init=_weights, name="patches")(images)
@@ -86,7 +86,7 @@ def open_encoder(request: EncoderRequest) -> Encoder:
     params = jax.jit(model.init)(jax.random.key(WEIGHT_SEED), jnp.zeros((1, SIDE, SIDE, 3)))
     forward = jax.jit(model.apply)
 
-    def encode(images: UInt8[np.ndarray, "images height width 3"]) -> Float[np.ndarray, "images 196 width"]:
+    def encode(images: UInt8[np.ndarray, "images height width 3"]) -> Float[np.ndarray, "images 196 channels"]:
         """Tokens in batches of one size, so that the forward pass is compiled once."""
         inputs = normalised(resized(images, SIDE))
         padded = np.pad(inputs, ((0, -len(inputs) % BATCH), (0, 0), (0, 0), (0, 0)))

@@ -1,0 +1,245 @@
+"""Checkpoints of the Hugging Face hub or of a folder: find the files, load the model, say what is wrong.
+
+In: `owner/name`, `owner/name@revision` or a folder. Out: a float32 model in eval mode whose every weight
+came from safetensors, or from a seed. A hub id becomes the folder of one commit in the hub's own cache, so
+that there is one way to load and the commit is known. Code from a checkpoint is never run.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from huggingface_hub import constants, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+    StrictDataclassError,
+)
+from safetensors import SafetensorError
+
+from soopf_jax.encoders.hf_architectures import Architecture
+from soopf_jax.errors import UserError
+from soopf_jax.types import Json
+
+SETTINGS = ["config.json", "preprocessor_config.json", "processor_config.json"]
+WEIGHTS = ["model.safetensors", "model.safetensors.index.json", "model-*.safetensors"]
+
+_VOLATILE = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
+
+
+class Checkpoint(NamedTuple):
+    """The files of one model."""
+
+    folder: Path
+    hub_id: str | None
+    """None: a folder of the user's."""
+    revision: str | None
+    """The commit on the hub."""
+    config: Json
+    """`config.json`."""
+    preprocessor: Json | None
+    """The settings of the image processor; None where there is no such file."""
+    weights: tuple[Path, ...]
+    """The safetensors files; none where no weights were asked for."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+        return self.hub_id or str(self.folder)
+
+
+# ------------------------------------------------------------------------------------------------- finding it
+
+
+def find_checkpoint(reference: str, weights: bool) -> Checkpoint:
+    """The checkpoint in a folder or on the hub; downloads what is not there, the `weights` only if asked."""
+    if not reference:
+        raise UserError("a hub id or a folder must follow the colon, such as hf:facebook/dinov2-small")
+    hub_id, revision, folder = None, None, Path(reference).expanduser()
+    if not folder.is_dir():
+        if reference.startswith(("/", ".", "~")):
+            raise UserError(f"no folder '{reference}'; check the path, or give a hub id such as facebook/dinov2-small")
+        hub_id, _, wanted = reference.partition("@")
+        folder = _download(hub_id, wanted or "main", SETTINGS + WEIGHTS * weights)
+        revision = folder.name
+    config = _read_json(folder / "config.json")
+    if config is None:
+        raise UserError(f"{reference} has no config.json; give a folder that save_pretrained wrote, or a hub id")
+    nested = (_read_json(folder / "processor_config.json") or {}).get("image_processor")
+    preprocessor = nested or _read_json(folder / "preprocessor_config.json")
+    files = _weight_files(folder, reference) if weights else ()
+    return Checkpoint(folder, hub_id, revision, config, preprocessor, files)
+
+
+def _download(hub_id: str, revision: str, patterns: list[str]) -> Path:
+    """The folder of one commit in the hub's cache."""
+    try:
+        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=patterns))
+    except HFValidationError as error:
+        raise UserError(f"'{hub_id}' is neither a folder nor a hub id (owner/name); check the spelling") from error
+    except GatedRepoError as error:
+        raise UserError(
+            f"{hub_id} is gated and you have no access: accept its terms at {constants.ENDPOINT}/{hub_id}, "
+            "then log in with `hf auth login` or set HF_TOKEN"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise UserError(
+            f"the hub has no model '{hub_id}', or it is private; check the spelling, or log in with `hf auth login`"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise UserError(f"{hub_id} has no revision '{revision}'; check the branch, tag or commit") from error
+    except LocalEntryNotFoundError as error:
+        offline = constants.HF_HUB_OFFLINE
+        why, remedy = ("HF_HUB_OFFLINE is set", "unset it") if offline else ("no network", "connect")
+        raise UserError(
+            f"{hub_id} is not in the cache of downloads and the hub cannot be reached ({why}); "
+            f"{remedy} and try again, or give a folder"
+        ) from error
+    except Exception as error:  # the many ways in which a transfer or the disk may fail
+        raise UserError(f"cannot download {hub_id}: {_first_line(error)}; put that right and try again") from error
+
+
+def _weight_files(folder: Path, reference: str) -> tuple[Path, ...]:
+    """`model.safetensors`, or the files that the index of a split one names."""
+    whole = folder / "model.safetensors"
+    if whole.is_file():
+        return (whole,)
+    index = _read_json(folder / "model.safetensors.index.json")
+    if index is None:
+        raise UserError(
+            f"{reference} has no model.safetensors, and other formats may run code when read; save the model again "
+            "with save_pretrained, or name a revision that has the file (hf:owner/name@revision)"
+        )
+    parts = sorted(set(index.get("weight_map", {}).values()))
+    for part in parts:
+        if not (folder / part).is_file():
+            raise UserError(
+                f"{reference} lacks {part}, which its model.safetensors.index.json names; get the file again"
+            )
+    return tuple(folder / part for part in parts)
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file, None where there is no file."""
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON ({error}); get the file again") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} does not hold a JSON object; get the file again")
+    return content
+
+
+# --------------------------------------------------------------------------------------------- identifying it
+
+
+def weights_sha256(checkpoint: Checkpoint) -> Mapping[str, str]:
+    """File name -> SHA-256 of its bytes."""
+    digests = {}
+    for path in checkpoint.weights:
+        with path.open("rb") as file:
+            digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
+
+
+def config_sha256(config: Json) -> str:
+    """SHA-256 of a config but for what does not change the tokens: where, when and in which dtype it was made."""
+    kept = {key: value for key, value in config.items() if key not in _VOLATILE}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+# ------------------------------------------------------------------------------------------------- loading it
+
+
+def read_config(checkpoint: Checkpoint, architecture: Architecture) -> Any:
+    """The config object of the vision model; a CLIP or SigLIP config holds it beside the text model's."""
+    kind = checkpoint.config.get("model_type")
+    if kind not in transformers.CONFIG_MAPPING:
+        raise UserError(
+            f"{checkpoint.name} is of a model type ('{kind}') that transformers {transformers.__version__} does not "
+            "know, and code from a checkpoint is never run; choose another model"
+        )
+    try:
+        with _quiet():
+            config = transformers.AutoConfig.from_pretrained(
+                checkpoint.folder, local_files_only=True, trust_remote_code=False
+            )
+    except (ValueError, TypeError, KeyError, OSError, ImportError, StrictDataclassError) as error:
+        raise UserError(f"the config.json of {checkpoint.name} is faulty ({error}); get the file again") from error
+    config = getattr(config, "vision_config", config)
+    for key, value in architecture.overrides.items():
+        setattr(config, key, value)
+    return config
+
+
+def load_pretrained(checkpoint: Checkpoint, architecture: Architecture, config: Any) -> Any:
+    """The model with the checkpoint's weights, every one of them and no others."""
+    try:
+        with _quiet():
+            model, info = getattr(transformers, architecture.model).from_pretrained(
+                checkpoint.folder,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                **architecture.options,
+            )
+    except (RuntimeError, ValueError, TypeError, OSError, ImportError, SafetensorError) as error:
+        raise UserError(
+            f"the weights of {checkpoint.name} cannot be loaded: {_first_line(error)}; get the files again"
+        ) from error
+    faults = {
+        "lacks weights": info["missing_keys"],
+        "has weights of another shape": {key for key, *_ in info["mismatched_keys"]},
+        "has unexpected weights": {k for k in info["unexpected_keys"] if not k.startswith(architecture.other_parts)},
+    }
+    for fault, keys in faults.items():
+        if keys:
+            raise UserError(
+                f"{checkpoint.name} {fault}, such as {min(keys)} ({len(keys)} in all), so that its config.json and its "
+                "weights do not belong together; get both again"
+            )
+    return model.eval().requires_grad_(False)
+
+
+def load_random(architecture: Architecture, config: Any, seed: int) -> Any:
+    """The same architecture with the weights that its class draws before training."""
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if architecture.model == "AutoModel":
+            model = transformers.AutoModel.from_config(config, dtype=torch.float32, trust_remote_code=False)
+        else:
+            model = getattr(transformers, architecture.model)(config, **architecture.options)
+    return model.eval().requires_grad_(False)
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars, and no table of the heads that are left out: what matters is raised as an error."""
+    logging = transformers.utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
