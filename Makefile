@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: help install demo lint format test test-slow lock clean
+.PHONY: help install demo pictures lint format test test-slow lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -21,6 +21,10 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 demo: install  ## the default benchmark, quick protocol: a table in about a minute
 	$(RUN) -m soopf_jax.bench --quick
 
+pictures: install  ## the README's contact sheets, into assets/
+	$(RUN) -m soopf_jax.substrates shapes3d-lite --columns 2 --out assets/shapes3d-lite.png
+	$(RUN) -m soopf_jax.substrates mujoco --columns 2 --tile 86 --out assets/mujoco.png
+
 lint: install  ## ruff and mypy
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -31,7 +35,7 @@ format: install  ## let ruff format and sort
 	$(RUN) -m ruff format .
 
 test: install  ## all tests but the slow ones
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n auto --dist loadfile
 
 test-slow: install  ## the slow tests
 	$(RUN) -m pytest -m slow

@@ -54,4 +54,5 @@ def _pace(task: Task, unit: str) -> str:
     if not task.speed:
         return unit
     left = timedelta(seconds=int(task.time_remaining or 0))
-    return f"{task.speed:.3g} {unit}/s, {left} left"
+    speed = f"{task.speed:,.0f}" if task.speed >= 100 else f"{task.speed:.3g}"
+    return f"{speed} {unit}/s, {left} left"

@@ -86,11 +86,13 @@ def test_learned_q_started_at_the_true_grid_under_an_axis_permutation_stays_ther
     assert set(alignment[1]) == {rho}
 
 
-def test_an_assignment_that_cheats_gains_nothing_because_its_labels_are_shuffled():
+def test_an_assignment_that_cheats_meets_shuffled_labels_and_misses_the_grid():
+    """The true grid is Q = I; a part that claims flat labels and uses I all the same gets another grid."""
     cheating = assignments.FACTORIAL._replace(sees=())
-    result = benchmark(planted_table(), assignments=[cheating], protocol=PROTOCOL)
-    assert result.document["arms"][0]["inj"]["mean"] < 0.5
-    assert result.document["arms"][0]["sees"] == []
+    protocol = Protocol(seeds=2, restarts=1, steps=3)
+    fits = benchmark(planted_table(10), assignments=[cheating], protocol=protocol).fits
+    recovered = [align.recovery(q, np.arange(9) != h, GRID) for q, h in zip(fits["Q"], fits["held_out"], strict=True)]
+    assert max(recovered) < 1.0
 
 
 def test_finished_groups_are_not_trained_again(tmp_path, monkeypatch):

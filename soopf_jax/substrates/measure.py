@@ -1,0 +1,88 @@
+"""Rendered pairs in, numbers about them out: what the edits changed, and where."""
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from soopf_jax.types import ImagePairs, Substrate
+
+PAIRS_PER_BLOCK = 64
+"""Rendered at once: 30 MB of 256-pixel images."""
+
+
+class Measures(NamedTuple):
+    """Numbers of each of some pairs."""
+
+    inside: Float[np.ndarray, "pairs"]
+    """Mean absolute change of the edited supports' pixels, in grey levels; 0 where they have none."""
+    outside: Float[np.ndarray, "pairs"]
+    """The same of all other pixels."""
+    changed: Float[np.ndarray, "pairs"]
+    """The share of pixels that changed at all."""
+    shares: Float[np.ndarray, "pairs supports_and_none"]
+    """The share of the picture that belongs to each support and, last, to none."""
+    source_range: Int[np.ndarray, "pairs 2"]
+    """The smallest and the largest value of the source image."""
+    edited_range: Int[np.ndarray, "pairs 2"]
+    """The same of the edited image."""
+
+
+class Survey(NamedTuple):
+    """What came of rendering some pairs."""
+
+    measures: Measures
+    sha256: str
+    """Of the bytes of every pair in turn: source, edited, region."""
+    kept: dict[int, ImagePairs]
+    """pair -> its images, of those that were to be kept."""
+
+
+def survey(substrate: Substrate, pairs: Sequence[int], keep: Collection[int], advance: Callable[[int], None]) -> Survey:
+    """Render pairs block by block; `advance` is called with the number of pairs done since the last call."""
+    edited = edited_supports(substrate)
+    digest, kept, blocks = hashlib.sha256(), {}, []
+    for first in range(0, len(pairs), PAIRS_PER_BLOCK):
+        block = pairs[first : first + PAIRS_PER_BLOCK]
+        rendered = substrate.render(block)
+        blocks.append(measure(rendered, edited[substrate.cell[list(block)]]))
+        for place, pair in enumerate(block):
+            one = ImagePairs(*(images[place : place + 1] for images in rendered))
+            for images in one:
+                digest.update(images.tobytes())
+            if pair in keep:
+                kept[pair] = one
+        advance(len(block))
+    return Survey(Measures(*map(np.concatenate, zip(*blocks, strict=True))), digest.hexdigest(), kept)
+
+
+def edited_supports(substrate: Substrate) -> Bool[np.ndarray, "cells supports_and_none"]:
+    """Which supports the pairs of each cell have edited or, with two edits, those of each combination of cells."""
+    combinations = substrate.grid.combinations(substrate.identity.get("edits", 1))
+    edited = np.zeros((len(combinations), substrate.grid.n_supports + 1), bool)
+    for row, cells in zip(edited, combinations, strict=True):
+        row[[substrate.grid.axes(cell)[0] for cell in cells]] = True
+    return edited
+
+
+def measure(rendered: ImagePairs, edited_supports: Bool[np.ndarray, "pairs supports_and_none"]) -> Measures:
+    """The measures of pairs whose edited supports are marked."""
+    source, edited, region = rendered
+    n_pairs, n_supports = len(source), edited_supports.shape[1] - 1
+    change = np.abs(edited.astype(np.int16) - source)
+    inside = edited_supports[np.arange(n_pairs)[:, None, None], region]  # -1, for none, is the last
+
+    def mean_change(where: np.ndarray) -> np.ndarray:
+        total = (change.mean(axis=3) * where).sum(axis=(1, 2))
+        return total / np.maximum(where.sum(axis=(1, 2)), 1)
+
+    return Measures(
+        inside=mean_change(inside),
+        outside=mean_change(~inside),
+        changed=change.any(axis=3).mean(axis=(1, 2)),
+        shares=np.stack([(region == s).mean(axis=(1, 2)) for s in (*range(n_supports), -1)], axis=1),
+        source_range=np.stack([source.min(axis=(1, 2, 3)), source.max(axis=(1, 2, 3))], axis=1),
+        edited_range=np.stack([edited.min(axis=(1, 2, 3)), edited.max(axis=(1, 2, 3))], axis=1),
+    )
