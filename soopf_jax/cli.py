@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +24,13 @@ def run(program: Callable[[], None], interrupted: str = "interrupted; what was f
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: leave the last flush in peace
+        return 141
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        print(f"error: {error.strerror or error}{place}; mend that and run the same command again", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
         return 130
@@ -39,7 +47,8 @@ def parse(kind: Any, prog: str, args: Sequence[str] | None = None, default: Any 
     except SystemExit as stop:
         if not stop.code:
             raise
-    raise UserError(f"{_unknown_option(kind, args) or _first_sentence(box.getvalue())}; see python -m {prog} --help")
+    wrong = _unknown_option(kind, args) or _first_sentence(box.getvalue())
+    raise UserError(f"{wrong} (see python -m {prog} --help)")
 
 
 def _unknown_option(kind: Any, args: Sequence[str]) -> str | None:

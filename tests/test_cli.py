@@ -1,0 +1,89 @@
+"""What every command line promises: exit codes, and one line for whatever goes wrong."""
+
+import errno
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from soopf_jax import cli
+from soopf_jax.errors import UserError, unknown_name
+
+
+@dataclass(frozen=True)
+class Options:
+    """Some options."""
+
+    seeds: int = 10
+    """How many."""
+    quick: bool = False
+    """A first look."""
+
+
+def raising(error):
+    def program():
+        raise error
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UserError("no such\n thing; look again"), 2, "error: no such thing; look again"),
+        (KeyboardInterrupt(), 130, "stopped"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "x.npz"),
+            2,
+            "error: No space left on device (x.npz); mend that and run the same command again",
+        ),
+    ],
+)
+def test_an_end_becomes_an_exit_code_and_one_line(error, code, line, capsys):
+    assert cli.run(raising(error), interrupted="stopped") == code
+    assert capsys.readouterr().err == f"{line}\n"
+
+
+def test_success_is_silent(capsys):
+    assert cli.run(lambda: None) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_defects_are_not_hidden():
+    with pytest.raises(ZeroDivisionError):
+        cli.run(lambda: 1 / 0)
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback():
+    program = "from soopf_jax import cli; import sys; sys.exit(cli.run(lambda: [print('line') for _ in range(99999)]))"
+    command = f'{sys.executable} -c "{program}" | head -1'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("line\n", "")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--sedes", "3"], "unknown option --sedes: did you mean --seeds? (see python -m"),
+        (["--seeds", "x"], "--seeds"),
+        (["--seeds"], "--seeds"),
+        (["what"], "what"),
+    ],
+)
+def test_a_bad_command_line_is_one_line(args, said):
+    with pytest.raises(UserError) as caught:
+        cli.parse(Options, "soopf_jax.bench", args)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not set("│╭╰─") & set(str(caught.value))
+
+
+def test_values_and_flags_are_read_over_the_defaults():
+    assert cli.parse(Options, "p", ["--quick"], Options(seeds=3)) == Options(3, True)
+    assert cli.parse(Options, "p", ["--seeds", "4", "--no-quick"]) == Options(4, False)
+
+
+def test_the_nearest_name_is_offered_only_where_there_is_one():
+    assert "did you mean 'pixels'?" in str(unknown_name("encoder", "pixel", ["pixels", "dinov3"]))
+    assert "did you mean" not in str(unknown_name("encoder", "zzzz", ["pixels", "dinov3"]))
