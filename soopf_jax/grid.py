@@ -1,5 +1,6 @@
 """The support x operation grid: its names, its cell numbers and its leave-one-cell-out folds."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,3 +59,13 @@ class Grid:
     def axes(self, cell: Any) -> tuple[Any, Any]:
         """(support, operation) of a cell number or, element by element, of an array of them."""
         return cell // self.n_operations, cell % self.n_operations
+
+    def combinations(self, n_edits: int) -> tuple[tuple[int, ...], ...]:
+        """The sets of cells that `n_edits` edits at once can make, no two on one support, in order: 27 on 3 x 3."""
+        sets = itertools.combinations(range(self.n_cells), n_edits)
+        return tuple(cells for cells in sets if len({self.axes(cell)[0] for cell in cells}) == n_edits)
+
+    def combination_names(self, n_edits: int) -> tuple[str, ...]:
+        """`floor/hue+wall/invert` and so on, in the order of `combinations`; of one edit, the names of the cells."""
+        names = self.cell_names
+        return tuple("+".join(names[cell] for cell in cells) for cells in self.combinations(n_edits))

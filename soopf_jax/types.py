@@ -46,6 +46,8 @@ class SubstrateRequest(NamedTuple):
     """The folder that holds the original data set."""
     coco_split: str = "train2017"
     """The COCO split."""
+    edits: int = 1
+    """Edits per pair: 1, or 2 at once on two supports, where `pairs_per_cell` counts pairs of each combination."""
 
 
 class Substrate(NamedTuple):
@@ -53,11 +55,12 @@ class Substrate(NamedTuple):
 
     grid: Grid
     cell: Int[np.ndarray, "pairs"]
-    """The true cell of every pair."""
+    """The true cell of every pair; with two edits, the number of its pair of cells in `grid.combinations(2)`."""
     image_size: tuple[int, int]
     """(height, width) of every image."""
     identity: Json
-    """All that decides the pixels: name, version, settings, seed, content of data files. Part of the store's key."""
+    """All that decides the pixels: name, version, settings, seed, content of data files. Part of the store's key.
+    With two edits per pair, `edits` is 2."""
     render: Callable[[Sequence[int]], ImagePairs]
     """The pairs with these numbers. A pair's bytes do not depend on which others are asked for."""
 
@@ -98,6 +101,8 @@ class Encoder(NamedTuple):
     """(height, width) of an image -> what the tokens cover."""
     batch_size: int = 32
     """Images per call of `encode` that suit this encoder on this machine."""
+    halves: tuple[Callable[[AnyArray], Any], Callable[[Any], AnyArray]] | None = None
+    """`encode` as (prepare, forward): `prepare` then works ahead, in another thread, while `forward` runs."""
 
 
 # -------------------------------------------------------------------------------------------- features
@@ -113,7 +118,7 @@ class FeatureTable(NamedTuple):
     region: Float[np.ndarray, "pairs patches supports"] | None
     """The share of each patch that belongs to each support; None where it is not known."""
     cell: Int[np.ndarray, "pairs"]
-    """The true cell of every pair."""
+    """As in Substrate."""
     grid: Grid
     provenance: Json
     """Where the tokens come from: substrate, encoder, versions, checksums."""

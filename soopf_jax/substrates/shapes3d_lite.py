@@ -6,8 +6,7 @@ colour it in. With one ray per pixel and no interreflection a pixel shows exactl
 support changes no other pixel. The bytes are the same on every machine: see `edits` and `raycast`.
 """
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -15,8 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int8
 
 from soopf_jax import edits
-from soopf_jax.errors import UserError, unknown_name
-from soopf_jax.grid import Grid
+from soopf_jax.substrates import pairs
+from soopf_jax.substrates.pairs import Pair, Region
 from soopf_jax.substrates.raycast import (
     Hit,
     Numbers,
@@ -31,10 +30,9 @@ from soopf_jax.substrates.raycast import (
     tube,
     unit,
 )
-from soopf_jax.types import ImagePairs, Substrate, SubstrateRequest
+from soopf_jax.types import Substrate, SubstrateRequest
 
 SUPPORTS = ("floor", "wall", "object")
-DEFAULT_OPERATIONS = ("hue", "invert", "pattern")
 DEFAULT_PAIRS_PER_CELL = 350
 
 # ------------------------------------------------------------------------------------ the factor space
@@ -193,56 +191,39 @@ def draw_scene(scene: Scene) -> edits.Image:
 
 
 def open_substrate(request: SubstrateRequest) -> Substrate:
-    """Pairs in the order of their cells: pair = cell * pairs_per_cell + number within the cell."""
-    operations = DEFAULT_OPERATIONS if request.operations is None else request.operations
-    pairs_per_cell = DEFAULT_PAIRS_PER_CELL if request.pairs_per_cell is None else request.pairs_per_cell
-    _check(request, operations, pairs_per_cell)
-    grid = Grid.of(SUPPORTS, operations)
-    cell = np.repeat(np.arange(grid.n_cells), pairs_per_cell)
+    """Pairs in the order of their cells."""
+    pairs.refuse(request, "data_root", "coco_split")
+    plan = pairs.plan(request, SUPPORTS, DEFAULT_PAIRS_PER_CELL)
+    stage, cell = make_stage(FACTOR_SIZES), plan.cell
 
-    def render(pairs: Sequence[int]) -> ImagePairs:
-        source, edited = np.empty((2, len(pairs), SIZE, SIZE, 3), np.uint8)
-        region = np.empty((len(pairs), SIZE, SIZE), np.int8)
-        for place, pair in enumerate(pairs):
-            support, operation = grid.axes(int(cell[pair]))
-            drawn = draw_pair(support, operations[operation], pair % pairs_per_cell, request.data_seed)
-            source[place], edited[place], region[place] = drawn
-        return ImagePairs(source, edited, region)
+    def render_pair(pair: int) -> Pair:
+        return pairs.render_draw(pairs.draw(plan, pair, stage), draw_scene, region_of)
 
-    identity = {
-        "name": "shapes3d-lite",
-        "version": "1",
-        "operations": list(operations),
-        "pairs_per_cell": pairs_per_cell,
-        "data_seed": request.data_seed,
-    }
-    return Substrate(grid, cell, (SIZE, SIZE), identity, render)
+    identity = {"name": "shapes3d-lite", "version": "1", **plan.settings}
+    return Substrate(plan.grid, cell, (SIZE, SIZE), identity, pairs.render_each(render_pair, len(cell), (SIZE, SIZE)))
 
 
-def draw_pair(
-    support: int, operation: str, number: int, data_seed: int
-) -> tuple[edits.Image, edits.Image, Int8[np.ndarray, "height width"]]:
-    """Source, edited image and region of one pair of a cell, from a random stream of its own."""
-    stream = hashlib.sha256(f"{data_seed}/{SUPPORTS[support]}/{operation}/{number}".encode()).digest()
-    rng = np.random.Generator(np.random.PCG64(int.from_bytes(stream, "big")))
-    scene = Scene(*(edits.integer(rng, 0, size - 1) for size in FACTOR_SIZES))
-    source, region = draw_scene(scene), view(*scene[3:]).region
-    if operation == "hue":
-        other = (scene[support] + edits.integer(rng, 1, len(COLOURS) - 1)) % len(COLOURS)
-        edited = draw_scene(scene._replace(**{f"{SUPPORTS[support]}_hue": other}))
-    else:
-        edit = edits.draw_edit(operation, rng, edits.SHAPES3D_STRIPES, SIZE)
-        edited = edit(source, region == support)
-    return source, edited, region
+def region_of(scene: Scene) -> Region:
+    """The support in each pixel of a scene's image."""
+    return view(*scene[3:]).region
 
 
-def _check(request: SubstrateRequest, operations: Sequence[str], pairs_per_cell: int) -> None:
-    for operation in operations:
-        if operation not in edits.OPERATIONS:
-            raise unknown_name("operation", operation, edits.OPERATIONS)
-    if pairs_per_cell < 1:
-        raise UserError(f"{pairs_per_cell} pairs per cell are too few; ask for at least 1")
-    if request.data_root is not None:
-        raise UserError("shapes3d-lite is built in and reads no files; leave --data-root out")
-    if request.coco_split != SubstrateRequest._field_defaults["coco_split"]:
-        raise UserError("shapes3d-lite has no splits; leave --coco-split out")
+def make_stage(sizes: Scene) -> pairs.Stage[Scene]:
+    """Scenes and edits in a factor space of these sizes."""
+    return pairs.Stage(
+        draw_scene=lambda rng: Scene(*(edits.integer(rng, 0, size - 1) for size in sizes)),
+        scene_operations=("hue",),
+        change_scene=lambda scene, support, _, rng: change_hue(scene, support, sizes[support], rng),
+        stripes=edits.SHAPES3D_STRIPES,
+        width=SIZE,
+    )
+
+
+def change_hue(scene: Scene, support: int, n_hues: int, rng: np.random.Generator) -> Scene:
+    """The scene with another of the hues that a support can have, each as likely."""
+    return with_hue(scene, support, (scene[support] + edits.integer(rng, 1, n_hues - 1)) % n_hues)
+
+
+def with_hue(scene: Scene, support: int, hue: int) -> Scene:
+    """The scene with this hue of one support."""
+    return scene._replace(**{f"{SUPPORTS[support]}_hue": hue})

@@ -1,0 +1,138 @@
+"""Renders the scenes of the `mujoco` substrate: a Scene in, MuJoCo's picture or its map of supports out.
+
+Importing this module imports mujoco, which reads MUJOCO_GL then and never again; `mujoco.open_substrate` sets it.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import mujoco
+import numpy as np
+from jaxtyping import Int8, UInt8
+from OpenGL import GL  # type: ignore[import-untyped]
+
+import soopf_jax
+from soopf_jax.edits import Image
+from soopf_jax.substrates.mujoco import LAMP_CIRCLE, SIZE, SUPPORTS, Lamp, Scene
+from soopf_jax.substrates.pairs import Region
+from soopf_jax.types import Json
+
+DARK_TILE = 0.45
+"""The share of the material's colour that every other tile shows."""
+
+
+class Room(NamedTuple):
+    """The scene file, loaded, and a rendering context, which belongs to the thread that opened it."""
+
+    model: mujoco.MjModel
+    data: mujoco.MjData
+    renderer: mujoco.Renderer
+    support: Int8[np.ndarray, "geoms+1"]
+    """The support of each geom; the last entry, -1, is that of no geom."""
+
+
+@contextmanager
+def open_room() -> Iterator[Room]:
+    """A room for the block that asks: threads share nothing, and nothing is left to free at exit."""
+    model = mujoco.MjModel.from_xml_path(str(scene_file()))
+    support = [SUPPORTS.index(model.mat(material).name) for material in model.geom_matid]
+    for texture in map(model.tex, range(model.ntex)):
+        n_tiles = int(texture.name.removeprefix("tiles-"))
+        texture.data[:] = tiles(n_tiles, texture.data.shape[1])
+    with mujoco.Renderer(model, SIZE, SIZE, max_geom=model.ngeom) as renderer:
+        yield Room(model, mujoco.MjData(model), renderer, np.array([*support, -1], np.int8))
+
+
+def scene_file() -> Path:
+    """assets/ is inside an installed package, and beside the package in a checkout."""
+    package = Path(soopf_jax.__file__).parent
+    inside, beside = (folder / "assets" / "mujoco_scene.xml" for folder in (package, package.parent))
+    return inside if inside.exists() else beside
+
+
+def identity() -> Json:
+    """What decides the pixels of a scene: the file, MuJoCo and the OpenGL driver."""
+    with open_room():
+        driver = [GL.glGetString(part).decode() for part in (GL.GL_VENDOR, GL.GL_RENDERER, GL.GL_VERSION)]
+    return {
+        "scene_file": hashlib.sha256(scene_file().read_bytes()).hexdigest(),
+        "mujoco": mujoco.__version__,
+        "opengl": ", ".join(driver),
+    }
+
+
+def tiles(n: int, width: int) -> UInt8[np.ndarray, "height width 3"]:
+    """A chessboard of n x n tiles for each side of a cube, one below the other, in greys for a material to colour."""
+    row, column = np.indices((width, width)) * n // width
+    board = np.where((row + column) % 2 == 0, 255, round(255 * DARK_TILE)).astype(np.uint8)
+    return np.tile(board[:, :, None], (6, 1, 3))
+
+
+# ---------------------------------------------------------------------------------------------- pictures
+
+
+def photograph(room: Room, scene: Scene) -> Image:
+    """The scene as the camera sees it, each support under its own lamp.
+
+    MuJoCo's lamps light everything. As its surfaces pass no light on, a lamp for one support alone is that support's
+    pixels in a picture taken under that lamp.
+    """
+    first, *others = dict.fromkeys(scene.lamps)
+    image = _photograph(room, scene, first)
+    for lamp in others:
+        lit = np.array([*(own == lamp for own in scene.lamps), False])
+        pixels = lit[regions(room, scene)]
+        image[pixels] = _photograph(room, scene, lamp)[pixels]
+    return image
+
+
+def regions(room: Room, scene: Scene) -> Region:
+    """The support in each pixel, from MuJoCo's segmentation."""
+    _arrange(room, scene, scene.lamps[0])
+    room.renderer.enable_segmentation_rendering()
+    geom = room.renderer.render()[:, :, 0]
+    room.renderer.disable_segmentation_rendering()
+    return room.support[geom]
+
+
+def _photograph(room: Room, scene: Scene, lamp: Lamp) -> Image:
+    _arrange(room, scene, lamp)
+    # Decor casts no shadow. A convex room shades no part of itself: in the shadow map it would only cost time and
+    # speckle the surfaces that the lamp grazes.
+    box, drawn = room.model.geom("box").id, room.renderer.scene
+    for geom in drawn.geoms[: drawn.ngeom]:
+        if geom.objid != box:
+            geom.category = mujoco.mjtCatBit.mjCAT_DECOR
+    return room.renderer.render()
+
+
+def _arrange(room: Room, scene: Scene, lamp: Lamp) -> None:
+    """Sets all that differs between scenes, so that nothing remains of the one before."""
+    model = room.model
+    for support, name in enumerate(SUPPORTS):
+        n_tiles = scene.tiles[support]
+        material = model.mat(f"tiles-{n_tiles}" if n_tiles else name).id
+        model.mat_rgba[material, :3] = scene.colours[support]
+        model.geom_matid[room.support[:-1] == support] = material
+
+    centre = np.array([*scene.position, scene.half_size[2]])
+    model.geom("box").size = scene.half_size
+    room.data.mocap_pos[0] = centre
+    room.data.mocap_quat[0] = math.cos(math.pi * scene.yaw), 0, 0, math.sin(math.pi * scene.yaw)
+
+    angle = 2 * math.pi * lamp.azimuth
+    place = np.array([LAMP_CIRCLE * math.cos(angle), LAMP_CIRCLE * math.sin(angle), lamp.height])
+    beam = centre - place
+    light = model.light("lamp")
+    light.pos = place
+    light.dir = beam / np.linalg.norm(beam)
+    light.diffuse = lamp.power
+
+    camera = mujoco.MjvCamera()
+    camera.azimuth, camera.elevation, camera.distance, camera.lookat = scene.camera
+    mujoco.mj_forward(model, room.data)
+    room.renderer.update_scene(room.data, camera)
