@@ -1,24 +1,27 @@
 """The command line: `python -m soopf_jax.bench`. Progress on stderr, the table on stdout, a result folder on disk."""
 
+import itertools
 import json
 import math
 import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from soopf_jax import atomic, cli, features, plugins, progress, results
-from soopf_jax.errors import UserError
+from soopf_jax import atomic, cli, features, plugins, progress, results, two_edits
+from soopf_jax.errors import UserError, unknown_name
 from soopf_jax.protocol import PAPER, QUICK, Protocol, check_cells
 from soopf_jax.report import page, tables
+from soopf_jax.results import Result
 from soopf_jax.runner import benchmark, make_arms
 from soopf_jax.types import EncoderRequest, FeatureTable, Json, SubstrateRequest
 
 PROG = "soopf_jax.bench"
+EDITS = ("one", "two")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,9 @@ class Bench:
     """NAME=VALUE: another weight for a loss term of the objective."""
     operations: tuple[str, ...] = ()
     """The operations of the grid; default: the substrate's own three."""
+    edits: str = "one"
+    """one: score held-out cells. two: train on all cells and read pairs with two supports edited at once (20 of each
+    combination); factorial assignment only, 5 seeds by default."""
     layer: int | None = None
     """Hidden layer to read (0: embeddings); default: the last, after the final norm."""
     dtype: str = "float16"
@@ -108,45 +114,50 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def parse(args: Sequence[str]) -> Bench:
     """The command line; `--quick` changes defaults, and explicit values win."""
-    default = Bench()
+    size = PAPER
     if "--quick" in args:
-        default = replace(default, seeds=QUICK[0], restarts=QUICK[1], steps=QUICK[2])
-    bench = cli.parse(Bench, PROG, args, default)
+        size = QUICK
+    elif "--edits=two" in args or ("--edits", "two") in itertools.pairwise(args):
+        size = two_edits.PAPER
+    bench = cli.parse(Bench, PROG, args, Bench(seeds=size[0], restarts=size[1], steps=size[2]))
+    if bench.edits not in EDITS:
+        raise unknown_name("number of edits", bench.edits, EDITS)
     if bench.features:
         for option in ("--dataset", "--encoder", "--data-root"):
             if any(arg == option or arg.startswith(f"{option}=") for arg in args):
                 raise UserError(f"--features brings its own tokens; leave {option} or --features out")
+        if bench.edits != "one":
+            raise UserError("--features has one edit per pair; leave --edits or --features out")
     return bench
 
 
 def run(bench: Bench) -> None:
     """The whole path, from names to a result folder."""
     protocol = Protocol(**{name: getattr(bench, name) for name in Protocol.__dataclass_fields__})
-    weights = parse_weights(bench.weight)
-    arms = make_arms(bench.readout, bench.assignment, bench.objective, weights)  # unknown names fail before any work
+    two = bench.edits == "two"
+    parts = bench.readout, bench.assignment, bench.objective, parse_weights(bench.weight)
+    arms = [two_edits.make_arm(*parts)] if two else make_arms(*parts)  # unknown names fail before any work
     inputs = open_inputs(bench)
-    config = record(bench, protocol, inputs.key)
+    config = record(bench, protocol, [opened.key for opened in inputs])
     config |= {"assignment": [arm.assignment_name for arm in arms], "objective": arms[0].objective_name}
     out = Path(bench.out) if bench.out else default_out(bench, config)
     if already_done(out, config, bench.overwrite):
         return
     atomic.check_writable(out)
-    table = inputs.load()
-    check_cells(table.cell, table.grid)
-    print(tables.headline(config, protocol.label, table.grid.n_cells))
-    print(tables.line(tables.SUMMARY_HEADER, tables.SUMMARY_WIDTHS), flush=True)
+    feature_tables = [opened.load() for opened in inputs]
+    experiment: Callable[..., Result] = two_edits.benchmark if two else benchmark
+    label, summary = two_edits.label(protocol) if two else protocol.label, tables.summary_of(config)
+    print(tables.headline(config, label, feature_tables[0].grid.n_cells))
+    print(tables.line(summary.header, summary.widths), flush=True)
     work = work_folder(out, config, bench.resume)
-    result = benchmark(
-        table,
-        bench.readout,
-        bench.assignment,
-        bench.objective,
-        weights,
+    result = experiment(
+        *feature_tables,
+        *parts,
         protocol,
         config,
         work,
         partial(progress.bar, unit="fit-steps"),
-        lambda arm: print(tables.line(tables.summary_row(arm), tables.SUMMARY_WIDTHS), flush=True),
+        lambda arm: print(tables.line(summary.row(arm), summary.widths), flush=True),
     )
     results.save(result, out, page.pages(result), replace=bench.overwrite)
     shutil.rmtree(work)
@@ -154,33 +165,41 @@ def run(bench: Bench) -> None:
     print(f"\nresult: {out}/result.json  report: {out}/report.html")
 
 
-def open_inputs(bench: Bench) -> Inputs:
-    """Check the names and find the key of the features, before anything is computed."""
+def open_inputs(bench: Bench) -> list[Inputs]:
+    """Features to train on and, with two edits, to test on: names checked, keys known, nothing computed yet."""
     pairs_per_cell = bench.pairs_per_cell or None
     if bench.pairs_per_cell < 0:
         raise UserError(f"--pairs-per-cell must be positive, not {bench.pairs_per_cell}")
     if bench.features:
         table = features.load_npz(bench.features, pairs_per_cell)
-        return Inputs(results.digest(table.provenance), lambda: table)
+        check_cells(table.cell, table.grid)
+        return [Inputs(results.digest(table.provenance), lambda: table)]
     open_substrate = plugins.resolve("dataset", plugins.SUBSTRATES, bench.dataset)
     open_encoder = plugins.resolve("encoder", plugins.ENCODERS, bench.encoder)
-    substrate = open_substrate(
-        SubstrateRequest(
-            bench.dataset,
-            bench.operations or None,
-            pairs_per_cell,
-            bench.data_seed,
-            bench.data_root or None,
-            bench.coco_split,
-        )
+    request = SubstrateRequest(
+        bench.dataset,
+        bench.operations or None,
+        pairs_per_cell,
+        bench.data_seed,
+        bench.data_root or None,
+        bench.coco_split,
     )
-    check_cells(substrate.cell, substrate.grid)
+    tests = [open_substrate(request._replace(pairs_per_cell=None, edits=2))] if bench.edits == "two" else []
+    if any(test.identity.get("edits") != 2 for test in tests):
+        raise UserError(f"dataset {bench.dataset} has no pairs with two edits; leave --edits out")
+    single = open_substrate(request)
+    check_cells(single.cell, single.grid)
     encoder = open_encoder(EncoderRequest(bench.encoder, bench.layer))
-    recipe = features.recipe(substrate, encoder, bench.dtype)
-    return Inputs(recipe["key"], lambda: features.table(substrate, encoder, bench.dtype, bench.cache_dir or None))
+    return [
+        Inputs(
+            features.recipe(substrate, encoder, bench.dtype)["key"],
+            partial(features.table, substrate, encoder, bench.dtype, bench.cache_dir or None),
+        )
+        for substrate in (single, *tests)
+    ]
 
 
-def record(bench: Bench, protocol: Protocol, features_key: str) -> dict[str, Any]:
+def record(bench: Bench, protocol: Protocol, features_keys: Sequence[str]) -> dict[str, Any]:
     """The configuration as the result has it: all that decides the scores, nothing about where files lie."""
     where = {"cache_dir", "out", "overwrite", "resume", "quick", "data_root", *Protocol.__dataclass_fields__}
     config: dict[str, Any] = {name: value for name, value in asdict(bench).items() if name not in where}
@@ -188,7 +207,10 @@ def record(bench: Bench, protocol: Protocol, features_key: str) -> dict[str, Any
         for name in ("dataset", "encoder", "layer", "dtype", "operations", "data_seed", "coco_split"):
             del config[name]
         config["features"] = Path(bench.features).name
-    config |= {"protocol": asdict(protocol), "features_key": features_key}
+    if bench.edits == "one":
+        del config["edits"]  # so that results from before there was a choice are found again
+    keys = dict(zip(("features_key", "test_features_key"), features_keys, strict=False))
+    config |= {"protocol": asdict(protocol), **keys}
     return json.loads(json.dumps(config))
 
 
@@ -207,8 +229,8 @@ def already_done(out: Path, config: Json, overwrite: bool) -> bool:
     if document["config"] != config:
         raise UserError(f"{out} holds a run of another configuration; choose another --out or add --overwrite")
     print(f"already done: {out}")
-    print(tables.headline(config, document["protocol"], len(document["arms"][0]["inj"]["per_cell"])))
-    print(tables.text(tables.summary(document), tables.SUMMARY_WIDTHS))
+    print(tables.title(document))
+    print(tables.text(tables.summary(document), tables.summary_of(config).widths))
     print_details(document)
     return True
 
@@ -239,11 +261,9 @@ def parse_weights(weights: Sequence[str]) -> dict[str, float]:
 
 def print_details(document: Json) -> None:
     """What follows the summary on stdout."""
-    chance = document["provenance"]["chance"]
-    print(f"chance: INJ {tables.number(chance['inj'])}, recovery {tables.number(chance['recovery'])}\n")
-    print(tables.text(tables.cells(document)))
-    if document["tests"]:
-        print(f"\n{tables.text(tables.tests(document))}")
+    print(f"chance: {tables.chance(document)}")
+    for table in tables.details(document):
+        print(f"\n{tables.text(table)}")
     for warning in document["warnings"]:
         print(f"warning: {warning}")
 

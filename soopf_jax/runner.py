@@ -41,6 +41,8 @@ CHUNKS = 20
 Advance = Callable[[int], None]
 Progress = Callable[[str, int], AbstractContextManager[Advance]]
 """(description, total fit-steps) -> context manager that gives a function to call with fit-steps done."""
+Columns = dict[str, np.ndarray]
+"""Values of some fits by name, a row per fit."""
 
 
 def make_arms(
@@ -95,19 +97,17 @@ def benchmark(
     goes on there; `on_arm` gets each arm's scores as soon as they are known.
     """
     protocol = protocol or Protocol()
-    check_cells(table.cell, table.grid)
     arms = make_arms(readout, assignments, objective, weights)
-    if "region" in arms[0].readout.sees and table.region is None:
-        raise UserError(f"readout {arms[0].readout_name} needs region maps, which these features lack; add `region`")
+    check_table(table, arms[0])
     fits = leave_one_cell_out(table.grid, protocol)
     prepared = prepare_table(table, arms[0].readout)
     per_program = seeds_per_program(protocol)
     rows: list[dict[str, Any]] = []
-    columns: list[dict[str, np.ndarray]] = []
+    columns: list[Columns] = []
     seconds = {}
     for index, arm in enumerate(arms):
         begin = time.monotonic()
-        stats = run_arm(arm, table, prepared, protocol, fits, per_program, work, progress)
+        stats = FitStats(**run_arm(arm, table, prepared, protocol, fits, per_program, work, progress))
         seconds[arm.assignment_name] = round(time.monotonic() - begin, 1)
         scores = score.score_fits(fits, stats, table.grid)
         rows.append(arm_record(arm, fits, stats, scores, table))
@@ -117,23 +117,37 @@ def benchmark(
         "schema_version": results.SCHEMA_VERSION,
         "protocol": protocol.label,
         "config": dict(config or {}) | {"protocol": asdict(protocol)},
-        "provenance": {
-            "features": dict(table.provenance),
-            "environment": results.environment(),
-            "grid": {"supports": list(table.grid.supports), "operations": list(table.grid.operations)},
-            "pairs": len(table.cell),
-            "patches": table.source.shape[1],
-            "channels": table.source.shape[2],
+        "provenance": provenance(table, per_program * len(fits.seed) // protocol.seeds, seconds)
+        | {
             "effective_batch_size": effective_batch_size(table.cell, table.grid, protocol.batch_size),
-            "fits_per_program": per_program * len(fits.seed) // protocol.seeds,
-            "seconds": seconds,
             "chance": {"inj": 1 / table.grid.n_cells, "recovery": align.chance_recovery(table.grid)},
         },
         "arms": rows,
         "tests": score.all_tests([(row["assignment"], row) for row in rows]),
-        "warnings": warnings(table, arms, rows),
+        "warnings": [*unseen_pairs(table), *(note for row in rows for note in trouble(row, row["inj"]["mean"]))],
     }
     return Result(document, {name: np.concatenate([c[name] for c in columns]) for name in columns[0]})
+
+
+def check_table(table: FeatureTable, arm: Arm) -> None:
+    """Every cell has enough pairs, and the features have what the readout asks for."""
+    check_cells(table.cell, table.grid)
+    if "region" in arm.readout.sees and table.region is None:
+        raise UserError(f"readout {arm.readout_name} needs region maps, which these features lack; add `region`")
+
+
+def provenance(table: FeatureTable, fits_per_program: int, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """What any result says about the features and the machine that it comes from."""
+    return {
+        "features": dict(table.provenance),
+        "environment": results.environment(),
+        "grid": {"supports": list(table.grid.supports), "operations": list(table.grid.operations)},
+        "pairs": len(table.cell),
+        "patches": table.source.shape[1],
+        "channels": table.source.shape[2],
+        "fits_per_program": fits_per_program,
+        "seconds": dict(seconds),
+    }
 
 
 def seeds_per_program(protocol: Protocol) -> int:
@@ -150,8 +164,12 @@ def run_arm(
     per_program: int,
     work: Path | None = None,
     progress: Progress | None = None,
-) -> FitStats:
-    """Train and evaluate every fit of an arm, group by group; rows in the order of `fits`."""
+    test: PreparedTable | None = None,
+) -> Columns:
+    """Train and evaluate every fit of an arm, group by group; rows in the order of `fits`.
+
+    The fields of FitStats and, where there is a `test` table, `energy`: that of its pairs, normalised.
+    """
     program = make_program(arm, table.grid, dims_of(table, protocol), protocol)
     per_seed = len(fits.seed) // protocol.seeds
     description = f"{arm.readout_name} {arm.assignment_name}"
@@ -163,21 +181,27 @@ def run_arm(
             seeds = np.minimum(np.arange(first, first + per_program), protocol.seeds - 1)
             real = per_seed * min(per_program, protocol.seeds - first)
             saved = work / f"{re.sub('[^A-Za-z0-9.-]', '-', arm.assignment_name)}-{first}.npz" if work else None
-            stats = _read_group(saved)
-            if stats is None:
-                group = make_group(table, arm, protocol, fits, seeds)
-                stats = _train_group(program, prepared, group, protocol.steps, real, advance)
-                if saved:
-                    atomic.write_bytes(saved, results.npz_bytes(stats._asdict()))
-            else:
+            if saved and saved.exists():
+                columns = results.read_npz(saved.read_bytes())
                 advance(real * protocol.steps)
-            groups.append(jax.tree.map(lambda leaf, real=real: leaf[:real], stats))
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *groups)
+            else:
+                group = make_group(table, arm, protocol, fits, seeds)
+                columns = _train_group(program, prepared, group, protocol.steps, real, advance, test)
+                if saved:
+                    atomic.write_bytes(saved, results.npz_bytes(columns))
+            groups.append({name: column[:real] for name, column in columns.items()})
+    return {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
 
 
 def _train_group(
-    program: Program, prepared: PreparedTable, group: Group, steps: int, n_fits: int, advance: Advance
-) -> FitStats:
+    program: Program,
+    prepared: PreparedTable,
+    group: Group,
+    steps: int,
+    n_fits: int,
+    advance: Advance,
+    test: PreparedTable | None,
+) -> Columns:
     """Train the fits of a group to the end and evaluate them; `advance` hears of every chunk of fit-steps."""
     state = program.init(group)
     bounds = np.unique(np.linspace(0, steps, CHUNKS + 1).astype(int)).tolist()
@@ -185,15 +209,10 @@ def _train_group(
         state, losses = program.advance(state, prepared, group, start, stop)
         losses.block_until_ready()
         advance(n_fits * (stop - start))
-    stats = jax.device_get(program.evaluate(state, prepared, group))
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), stats)
-
-
-def _read_group(path: Path | None) -> FitStats | None:
-    """The statistics of a group that an earlier run finished."""
-    if path is None or not path.exists():
-        return None
-    return FitStats(**results.read_npz(path.read_bytes()))
+    columns = program.evaluate(state, prepared, group)._asdict()
+    if test is not None:
+        columns["energy"] = program.energies(state, test)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), jax.device_get(columns))
 
 
 def arm_record(arm: Arm, fits: Fits, stats: FitStats, scores: score.FitScores, table: FeatureTable) -> dict[str, Any]:
@@ -212,7 +231,7 @@ def arm_record(arm: Arm, fits: Fits, stats: FitStats, scores: score.FitScores, t
     return record
 
 
-def fit_columns(arm: int, fits: Fits, stats: FitStats, scores: score.FitScores) -> dict[str, np.ndarray]:
+def fit_columns(arm: int, fits: Fits, stats: FitStats, scores: score.FitScores) -> Columns:
     """The rows of `fits.npz` for one arm."""
     return {
         "arm": np.full(len(fits.seed), arm, np.int32),
@@ -231,15 +250,19 @@ def fit_columns(arm: int, fits: Fits, stats: FitStats, scores: score.FitScores) 
     }
 
 
-def warnings(table: FeatureTable, arms: Sequence[Arm], rows: Sequence[Json]) -> list[str]:
-    """What a reader of the scores should know."""
-    found = []
+def unseen_pairs(table: FeatureTable) -> list[str]:
+    """A warning if the encoder does not see some edit at all."""
     unchanged = int(np.sum(~np.any(table.delta, axis=(1, 2))))
-    if unchanged:
-        found.append(f"{unchanged} of {len(table.cell)} pairs have zero delta: the encoder does not see their edit")
-    for arm, row in zip(arms, rows, strict=True):
-        if row["failed_fits"]:
-            found.append(f"{arm.assignment_name}: {row['failed_fits']} fits failed with a non-finite loss or gradient")
-        if row["inj"]["mean"] is None:
-            found.append(f"{arm.assignment_name}: incomplete, some fold has no restart that could be selected")
+    if not unchanged:
+        return []
+    return [f"{unchanged} of {len(table.cell)} pairs have zero delta: the encoder does not see their edit"]
+
+
+def trouble(row: Json, mean: float | None) -> list[str]:
+    """What a reader of an arm should know; `mean` is its main score."""
+    found = []
+    if row["failed_fits"]:
+        found.append(f"{row['assignment']}: {row['failed_fits']} fits failed with a non-finite loss or gradient")
+    if mean is None:
+        found.append(f"{row['assignment']}: incomplete, some fold has no restart that could be selected")
     return found

@@ -9,22 +9,24 @@ GRID = Grid.of(("floor", "wall", "object"), ("hue", "invert", "pattern"))
 
 
 def planted_table(
-    pairs_per_cell: int = 40, patches: int = 9, channels: int = 16, seed: int = 0, grid: Grid = GRID
+    pairs_per_cell: int = 40, patches: int = 9, channels: int = 16, seed: int = 0, grid: Grid = GRID, edits: int = 1
 ) -> FeatureTable:
     """A grid that factors perfectly: support = where delta is, operation = its direction, plus a little noise.
 
     Patches belong to supports in turn; the source token names its support by one of S orthogonal directions, an edit
-    adds one of O further orthogonal directions to the patches of its support.
+    adds one of O further orthogonal directions to the patches of its support. Two edits add two, on two supports.
     """
     stream = np.random.default_rng(seed)
-    cell = np.repeat(np.arange(grid.n_cells), pairs_per_cell).astype(np.int32)
-    support, operation = grid.axes(cell)
+    combinations = np.array(grid.combinations(edits))
+    cell = np.repeat(np.arange(len(combinations)), pairs_per_cell).astype(np.int32)
+    support, operation = grid.axes(combinations[cell])
     directions = np.linalg.qr(stream.normal(size=(channels, channels)))[0]
     region = np.arange(patches) % grid.n_supports
     shape = (len(cell), patches, channels)
     source = 4 * directions[region] + 0.1 * stream.normal(size=shape)
-    edited_here = (region == support[:, None])[..., None]
-    delta = 2 * edited_here * directions[grid.n_supports + operation][:, None] + 0.02 * stream.normal(size=shape)
+    edited_here = (region == support[:, :, None])[..., None]
+    added = np.sum(edited_here * directions[grid.n_supports + operation][:, :, None], axis=1)
+    delta = 2 * added + 0.02 * stream.normal(size=shape)
     fractions = np.broadcast_to(np.eye(grid.n_supports)[region], (len(cell), patches, grid.n_supports))
     return FeatureTable(
         source.astype(np.float32),

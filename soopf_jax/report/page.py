@@ -24,25 +24,25 @@ pre { background: #f5f5f5; padding: .8rem; overflow-x: auto; font-size: .8rem; }
 def pages(result: Result) -> dict[str, bytes]:
     """The report and its figures, by their path in the result folder."""
     files: dict[str, bytes] = {}
-    for name, draw in figures.FIGURES.items():
+    for name, draw in figures.figures_of(result.document).items():
         for kind in ("svg", "png"):
             files[f"figures/{name}.{kind}"] = figures.render(draw(result.document), kind)
     return {"report.html": report(result, files).encode(), **files}
 
 
 def report(result: Result, files: dict[str, bytes]) -> str:
-    """Summary first, then figures, cells, tests, configuration and provenance."""
+    """Summary first, then figures, details, configuration and provenance."""
     document = result.document
-    n_cells = len(document["arms"][0]["inj"]["per_cell"])
-    title = tables.headline(document["config"], document["protocol"], n_cells)
+    title = tables.title(document)
     notes = "".join(f'<p class="note">{escape(warning)}</p>' for warning in document["warnings"])
     if document["protocol"] != "full":
-        notes = f'<p class="note">{escape(tables.PROTOCOL_NOTES[document["protocol"]].capitalize())}.</p>{notes}'
+        note = tables.protocol_note(document["config"], document["protocol"])
+        notes = f'<p class="note">{escape(note.capitalize())}.</p>{notes}'
     parts = [
         f"<h1>{escape(title)}</h1>{notes}",
         _wide(tables.html(tables.summary(document))),
-        *(_image(name, files[f"figures/{name}.png"]) for name in figures.FIGURES),
-        *(_wide(tables.html(make(document))) for make in (tables.cells, tables.tests)),
+        *(_image(name, files[f"figures/{name}.png"]) for name in figures.figures_of(document)),
+        *(_wide(tables.html(table)) for table in tables.details(document)),
         f"<h2>Configuration</h2><pre>{escape(json.dumps(document['config'], indent=1))}</pre>",
         f"<h2>Provenance</h2><pre>{escape(json.dumps(document['provenance'], indent=1))}</pre>",
     ]

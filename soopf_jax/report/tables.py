@@ -1,6 +1,6 @@
 """A result as tables: text for the terminal, Markdown for a README, HTML for the report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -8,10 +8,16 @@ from soopf_jax.types import Json
 
 PROTOCOL_NOTES = {
     "full": "full protocol",
-    "quick": "quick protocol, not the paper's 10 seeds, 5 restarts, 2,000 steps",
-    "custom": "custom protocol, not the paper's 10 seeds, 5 restarts, 2,000 steps",
+    "quick": "quick protocol, not the paper's {seeds} seeds, 5 restarts, 2,000 steps",
+    "custom": "custom protocol, not the paper's {seeds} seeds, 5 restarts, 2,000 steps",
 }
-SUMMARY_WIDTHS = (13, 7, 7, 16, 13, 8, 7, 21, 17, 9)
+TWO_EDIT_SCORES = {
+    "joint": "joint",
+    "at_least_one": "at least one",
+    "support_pair": "support pair",
+    "support_pair_of_top_two": "pair of top two",
+}
+"""The scores of pairs with two edits, by their names in a result."""
 
 
 class Table(NamedTuple):
@@ -27,39 +33,60 @@ def number(value: float | None, digits: int = 3) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+def interval(ci95: Sequence[float] | None) -> str:
+    """`[0.861, 0.887]`; a dash where it is undefined."""
+    return f"[{ci95[0]:.3f}, {ci95[1]:.3f}]" if ci95 else "-"
+
+
+# ------------------------------------------------------------------------------------------ what was run
+
+
+def two_edits(config: Json) -> bool:
+    """Whether a run tests two edits at once rather than held-out cells."""
+    return config.get("edits") == "two"
+
+
+def protocol_note(config: Json, protocol: str) -> str:
+    """What the protocol is called and, unless it is the paper's, how it differs."""
+    return PROTOCOL_NOTES[protocol].format(seeds=5 if two_edits(config) else 10)
+
+
 def headline(config: Json, protocol: str, n_cells: int) -> str:
     """One line: what was run and under which protocol."""
     source = config.get("features") or f"{config.get('dataset', 'table')}, {config.get('encoder', 'given features')}"
     size = config["protocol"]
-    return (
-        f"{source}: {size['seeds']} seeds x {n_cells} cells x {size['restarts']} restarts,"
-        f" {size['steps']} steps ({PROTOCOL_NOTES[protocol]})"
-    )
+    if two_edits(config):
+        fits = f"two edits, {size['seeds']} seeds x {size['restarts']} restarts on all {n_cells} cells"
+    else:
+        fits = f"{size['seeds']} seeds x {n_cells} cells x {size['restarts']} restarts"
+    return f"{source}: {fits}, {size['steps']} steps ({protocol_note(config, protocol)})"
 
 
-SUMMARY_HEADER = (
-    "assignment",
-    "INJ",
-    "SD",
-    "95% interval",
-    "many-to-one",
-    "gap",
-    "min",
-    "collapse .4/.5/.6",
-    "recovery (exact)",
-    "distinct",
-)
+def title(document: Json) -> str:
+    """The headline of a finished run."""
+    grid = document["provenance"]["grid"]
+    return headline(document["config"], document["protocol"], len(grid["supports"]) * len(grid["operations"]))
 
 
-def summary_row(arm: Json) -> tuple[str, ...]:
-    """One arm of the summary."""
-    inj, interval = arm["inj"], arm["inj"]["ci95"]
+# ----------------------------------------------------------------------------------- one row for each arm
+
+
+class Summary(NamedTuple):
+    """How arms are summed up in one row each."""
+
+    header: tuple[str, ...]
+    widths: tuple[int, ...]
+    row: Callable[[Json], tuple[str, ...]]
+
+
+def _held_out_row(arm: Json) -> tuple[str, ...]:
+    inj = arm["inj"]
     recovered = arm["recovery"] is not None
     return (
         arm["assignment"],
         number(inj["mean"]),
         number(inj["sd"]),
-        f"[{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "-",
+        interval(inj["ci95"]),
         number(arm["non_injective"]["mean"]),
         number(arm["laundering_gap"]),
         number(arm["min_cell"]),
@@ -69,9 +96,78 @@ def summary_row(arm: Json) -> tuple[str, ...]:
     )
 
 
+def _two_edits_row(arm: Json) -> tuple[str, ...]:
+    joint, *others = (arm["two_edits"][name] for name in TWO_EDIT_SCORES)
+    return (
+        arm["assignment"],
+        number(joint["mean"]),
+        number(joint["sd"]),
+        interval(joint["ci95"]),
+        *(number(other["mean"]) for other in others),
+        number(arm["validation"]),
+    )
+
+
+HELD_OUT = Summary(
+    (
+        "assignment",
+        "INJ",
+        "SD",
+        "95% interval",
+        "many-to-one",
+        "gap",
+        "min",
+        "collapse .4/.5/.6",
+        "recovery (exact)",
+        "distinct",
+    ),
+    (13, 7, 7, 16, 13, 8, 7, 21, 17, 9),
+    _held_out_row,
+)
+TWO_EDITS = Summary(
+    ("assignment", "joint", "SD", "95% interval", *list(TWO_EDIT_SCORES.values())[1:], "validation"),
+    (13, 7, 7, 16, 14, 14, 17, 12),
+    _two_edits_row,
+)
+
+
+def summary_of(config: Json) -> Summary:
+    """The summary that fits a run."""
+    return TWO_EDITS if two_edits(config) else HELD_OUT
+
+
 def summary(document: Json) -> Table:
     """Every arm."""
-    return Table("Scores", SUMMARY_HEADER, [summary_row(arm) for arm in document["arms"]])
+    header, _, row = summary_of(document["config"])
+    return Table("Scores", header, [row(arm) for arm in document["arms"]])
+
+
+# ----------------------------------------------------------------------------------------------- the rest
+
+
+def chance(document: Json) -> str:
+    """`INJ 0.111, recovery 0.402`: what guessing scores."""
+    names = TWO_EDIT_SCORES if two_edits(document["config"]) else {"inj": "INJ", "recovery": "recovery"}
+    levels = document["provenance"]["chance"]
+    return ", ".join(f"{shown} {number(levels[name])}" for name, shown in names.items())
+
+
+def details(document: Json) -> list[Table]:
+    """What follows the summary."""
+    if two_edits(document["config"]):
+        return [combinations(document)]
+    return [cells(document), tests(document)]
+
+
+def combinations(document: Json) -> Table:
+    """The scores of every combination of two edited cells, beside chance."""
+    scores, levels = document["arms"][0]["two_edits"], document["provenance"]["chance"]
+    rows = [
+        (name, *(number(scores[score]["per_combination"][name]) for score in TWO_EDIT_SCORES))
+        for name in scores["joint"]["per_combination"]
+    ]
+    rows.append(("chance", *(number(levels[score]) for score in TWO_EDIT_SCORES)))
+    return Table("Two edits, per combination", ("edited cells", *TWO_EDIT_SCORES.values()), rows)
 
 
 def cells(document: Json) -> Table:
