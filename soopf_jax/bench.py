@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import tyro
 
 from soopf_jax import atomic, cli, features, plugins, progress, results, two_edits
 from soopf_jax.errors import UserError, unknown_name
@@ -23,42 +25,40 @@ from soopf_jax.types import EncoderRequest, FeatureTable, Json, SubstrateRequest
 PROG = "soopf_jax.bench"
 EDITS = ("one", "two")
 
+Text = Annotated[str, tyro.conf.arg(metavar="NAME")]
+Optional = Annotated[str, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help_behavior_hint="")]
+"""How options look in --help: their help says what leaving them out means."""
+
 
 @dataclass(frozen=True)
 class Bench:
     """Train readouts of frozen encoders on a support x operation grid and score them on held-out cells.
 
-    Without arguments: the paper's whole protocol (10 seeds x 9 held-out cells x 5 restarts, 2,000 steps) for SO-OPF
-    with factorial, learned and compressed assignment on the built-in substrate, nothing downloaded. For a first look:
-    --quick. Results go to a folder (--out), the table to stdout.
+    Without arguments: the paper's whole protocol (10 seeds x 9 held-out cells x 5 restarts, 2,000 steps) for SO-OPF with factorial, learned and compressed assignment on the built-in substrate, nothing downloaded. For a first look: --quick. Results go to a folder (--out), the table to stdout.
     """
 
-    dataset: str = "shapes3d-lite"
-    """Where the image pairs come from: shapes3d-lite (built in), shapes3d (needs 3dshapes.h5), mujoco, coco,
-    folder:PATH, or your own as package.module:attr."""
-    encoder: str = "pixels"
-    """The frozen encoder: pixels, random-vit, random-vit-s, dinov3, siglip2, dinov2-s, dinov2-b, dinov2-l, clip-l,
-    mae-b, dinov3-s, dinov3-b, hf:ID_OR_FOLDER, hf-random:ID_OR_FOLDER, or your own as package.module:attr."""
-    features: str = ""
-    """FILE.npz with tokens made elsewhere (arrays source, edited, cell, supports, operations), instead of --dataset
-    and --encoder."""
-    readout: str = "soopf"
-    """What is trained: soopf, dense, bilinear, the probes mlp, attention, oracle; your own as package.module:attr."""
-    assignment: tuple[str, ...] = ()
-    """One arm each: factorial (the grid is known), learned (from flat labels), compressed (label order), or your own as
-    package.module:attr; default: these three. Probes have native (axis labels) only."""
-    objective: str = ""
-    """The loss weights: core (default) or enhanced (adds native operation labels); native for probes."""
-    weight: tuple[str, ...] = ()
-    """NAME=VALUE: another weight for a loss term of the objective."""
-    operations: tuple[str, ...] = ()
-    """The operations of the grid; default: the substrate's own three."""
-    edits: str = "one"
-    """one: score held-out cells. two: train on all cells and read pairs with two supports edited at once (20 of each
-    combination); factorial assignment only, 5 seeds by default."""
-    layer: int | None = None
-    """Hidden layer to read (0: embeddings); default: the last, after the final norm."""
-    dtype: str = "float16"
+    dataset: Text = "shapes3d-lite"
+    """Where the image pairs come from: shapes3d-lite (built in), shapes3d (needs 3dshapes.h5), mujoco, coco, folder:PATH, or your own as package.module:attr."""
+    encoder: Text = "pixels"
+    """The frozen encoder: pixels, random-vit, random-vit-s, dinov3, dinov3-b, dinov3-s, siglip2, dinov2-l, dinov2-b, dinov2-s, clip-l, mae-b, hf:ID_OR_FOLDER, hf-random:ID_OR_FOLDER, or your own as package.module:attr."""
+    features: Optional = ""
+    """FILE.npz with tokens made elsewhere, instead of --dataset and --encoder: arrays source, edited, cell, supports, operations and, if known, region."""
+    readout: Text = "soopf"
+    """What is trained: soopf, dense, bilinear; the probes mlp, attention, oracle; or your own as package.module:attr."""
+    assignment: Names = ()
+    """One arm each: factorial (the grid is known), learned (from flat labels), compressed (label order), or your own as package.module:attr. Default: these three; for probes native (axis labels), their only one."""
+    objective: Optional = ""
+    """The loss weights: core (default), or enhanced, which adds native operation labels; native for probes."""
+    weight: Names = ()
+    """NAME=VALUE: another weight for a loss term of the objective: cell, mask, loc, bal, axis, opinj, native."""
+    operations: Names = ()
+    """The operations of the grid, of hue, invert, pattern, brightness, blur; mujoco also has relight and texture. Default: the first three."""
+    edits: Text = "one"
+    """one: score held-out cells. two: train on all cells and read pairs with two supports edited at once, 20 of each combination; factorial assignment only, 5 seeds by default."""
+    layer: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Hidden layer to read (0: embeddings). Default: the last, after the final norm."""
+    dtype: Text = "float16"
     """How features are stored: float16 or float32."""
     seeds: int = PAPER[0]
     """Seeds 0 to N-1."""
@@ -78,20 +78,20 @@ class Bench:
     """Width of the router."""
     hidden: int = 64
     """Hidden units of the operation MLP."""
-    pairs_per_cell: int = 0
-    """Pairs of each cell; default: the paper's number for the data set."""
+    pairs_per_cell: Annotated[int, tyro.conf.arg(help_behavior_hint="")] = 0
+    """Pairs of each cell. Default: the paper's number for the data set (350; coco 300)."""
     data_seed: int = 0
     """Seeds the construction of the image pairs."""
     quick: bool = False
     """Change the defaults to 3 seeds, 2 restarts, 500 steps; explicit values win. Labelled so in every output."""
-    data_root: str = ""
+    data_root: Optional = ""
     """Folder of the original data set, where one is needed."""
-    coco_split: str = "train2017"
+    coco_split: Text = "train2017"
     """COCO split below --data-root."""
-    cache_dir: str = ""
-    """Where features are kept; default: the user's cache folder."""
-    out: str = ""
-    """Result folder; default: runs/DATASET-ENCODER-READOUT-HASH."""
+    cache_dir: Optional = ""
+    """Where features are kept. Default: the user's cache folder."""
+    out: Optional = ""
+    """Result folder. Default: runs/DATASET-ENCODER-READOUT-HASH."""
     overwrite: bool = False
     """Replace a finished result that stands at --out."""
     resume: bool = True
@@ -216,9 +216,15 @@ def record(bench: Bench, protocol: Protocol, features_keys: Sequence[str]) -> di
 
 def default_out(bench: Bench, config: Json) -> Path:
     """runs/<dataset>-<encoder>-<readout>-<config hash>."""
-    source = f"{bench.dataset}-{bench.encoder}" if not bench.features else Path(bench.features).stem
-    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{source}-{bench.readout}").strip("-.")
+    parts = [Path(bench.features).stem] if bench.features else [_short(bench.dataset), _short(bench.encoder)]
+    slug = re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join([*parts, _short(bench.readout)])).strip("-.")
     return Path("runs") / f"{slug}-{results.digest(config)[:10]}"
+
+
+def _short(name: str) -> str:
+    """A plug-in's name for a folder's: `hf:../encoders/vit` becomes `hf-vit`."""
+    kind, colon, argument = name.partition(":")
+    return f"{kind}-{Path(argument).name}" if colon else name
 
 
 def already_done(out: Path, config: Json, overwrite: bool) -> bool:

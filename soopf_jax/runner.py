@@ -8,6 +8,7 @@ result.document["arms"][0]["inj"]["mean"]
 import itertools
 import re
 import time
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -181,8 +182,8 @@ def run_arm(
             seeds = np.minimum(np.arange(first, first + per_program), protocol.seeds - 1)
             real = per_seed * min(per_program, protocol.seeds - first)
             saved = work / f"{re.sub('[^A-Za-z0-9.-]', '-', arm.assignment_name)}-{first}.npz" if work else None
-            if saved and saved.exists():
-                columns = results.read_npz(saved.read_bytes())
+            columns = _read_group(saved)
+            if columns is not None:
                 advance(real * protocol.steps)
             else:
                 group = make_group(table, arm, protocol, fits, seeds)
@@ -191,6 +192,14 @@ def run_arm(
                     atomic.write_bytes(saved, results.npz_bytes(columns))
             groups.append({name: column[:real] for name, column in columns.items()})
     return {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
+
+
+def _read_group(path: Path | None) -> Columns | None:
+    """What an earlier run saved of a group; None where there is nothing, or nothing that can be read."""
+    try:
+        return results.read_npz(path.read_bytes()) if path else None
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return None
 
 
 def _train_group(

@@ -96,6 +96,11 @@ def test_default_output_folder_and_pairs_per_cell(features):
     assert np.all(results.load(folder).fits["test_counts"].sum(axis=1) == 6)
 
 
+def test_the_folder_s_name_is_short_whatever_the_plug_in():
+    out = bench.default_out(bench.Bench(encoder="hf:../encoders/vits14", readout="my.module:READOUT"), {})
+    assert re.fullmatch(r"shapes3d-lite-hf-vits14-my.module-READOUT-[0-9a-f]{10}", out.name)
+
+
 def test_quick_changes_defaults_only():
     assert (bench.parse(["--quick"]).seeds, bench.parse(["--quick"]).steps) == (3, 500)
     mixed = bench.parse(["--steps", "7", "--quick"])

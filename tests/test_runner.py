@@ -104,6 +104,17 @@ def test_finished_groups_are_not_trained_again(tmp_path, monkeypatch):
     assert results.npz_bytes(first.fits) == results.npz_bytes(second.fits)
 
 
+def test_a_damaged_group_is_trained_again(tmp_path):
+    protocol = Protocol(seeds=2, restarts=1, steps=3)
+    first = benchmark(planted_table(10), assignments=["learned"], protocol=protocol, work=tmp_path)
+    damaged = tmp_path / "learned-1.npz"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    second = benchmark(planted_table(10), assignments=["learned"], protocol=protocol, work=tmp_path)
+    assert results.npz_bytes(first.fits) == results.npz_bytes(second.fits)
+
+
 def test_pairs_that_the_encoder_does_not_see_are_reported():
     table = planted_table(10)
     table.delta[[3, 5]] = 0
