@@ -15,11 +15,13 @@ import transformers
 from PIL import Image
 
 import soopf_jax
+from soopf_jax import features
 from soopf_jax.encoders.hf import open_encoder
 from soopf_jax.encoders.hf_architectures import HUB_IDS
 from soopf_jax.errors import UserError
 from soopf_jax.plugins import ENCODERS, resolve
-from soopf_jax.types import EncoderRequest, Window
+from soopf_jax.substrates.shapes3d_lite import open_substrate
+from soopf_jax.types import EncoderRequest, SubstrateRequest, Window
 from tests.tiny_checkpoints import MODELS, PREPROCESSOR, SIZES, save
 
 REAL = Path(__file__).parents[2] / "shared/encoders/vits14-imgfocus"
@@ -322,14 +324,25 @@ def test_vit_large_of_dinov3_s_exact_configuration(tmp_path):
         rope_theta=100.0,
     )
     config.save_pretrained(tmp_path)
-    images = noise(2, 256, 256)
-    tokens = open_folder(tmp_path, name="hf-random").encode(images)
-    floats = torch.tensor(images).permute(0, 3, 1, 2) / 255
-    resized = torch.nn.functional.interpolate(floats, (224, 224), mode="bilinear", antialias=True)
-    mean, std = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[:, :, None, None]
     torch.manual_seed(0)
-    with torch.inference_mode():
-        output = transformers.DINOv3ViTModel(config).eval()((resized - mean) / std).last_hidden_state
-    assert output.shape == (2, 1 + 4 + 196, 1024)
-    assert tokens.shape == (2, 196, 1024)
-    np.testing.assert_allclose(tokens, output[:, 5:].numpy(), atol=1e-4)
+    model = transformers.DINOv3ViTModel(config).eval()
+    mean, std = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[:, :, None, None]
+
+    @torch.inference_mode()
+    def direct(images):
+        floats = torch.tensor(images).permute(0, 3, 1, 2) / 255
+        resized = torch.nn.functional.interpolate(floats, (224, 224), mode="bilinear", antialias=True)
+        output = model((resized - mean) / std).last_hidden_state
+        assert output.shape == (len(images), 1 + 4 + 196, 1024)
+        return output[:, 5:].numpy()
+
+    encoder = open_folder(tmp_path, name="hf-random")
+    images = noise(2, 256, 256)
+    np.testing.assert_allclose(encoder.encode(images), direct(images), atol=1e-4)
+
+    substrate = open_substrate(SubstrateRequest("shapes3d-lite", operations=("hue", "invert"), pairs_per_cell=1))
+    table = features.load(features.build(substrate, encoder, "float32", tmp_path / "cache"))
+    pairs = substrate.render(range(6))
+    assert table.source.shape == (6, 196, 1024)
+    np.testing.assert_allclose(table.source, direct(pairs.source), atol=1e-4)
+    np.testing.assert_allclose(table.delta, direct(pairs.edited) - direct(pairs.source), atol=2e-4)

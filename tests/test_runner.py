@@ -128,7 +128,6 @@ def test_too_few_pairs_are_refused():
         benchmark(planted_table(4))
 
 
-@pytest.mark.slow
 def test_labels_shuffled_over_all_pairs_score_at_chance():
     table = planted_table(60, seed=3)
     shuffled = np.random.default_rng(3).permutation(table.cell)
