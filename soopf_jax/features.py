@@ -80,8 +80,8 @@ def build(
 def table(
     substrate: Substrate, encoder: Encoder, dtype: str = "float16", cache_dir: str | Path | None = None
 ) -> FeatureTable:
-    """The tokens of all pairs, from the cache or made now with a bar on stderr."""
-    return load(build(substrate, encoder, dtype, cache_dir, partial(bar, unit="images")))
+    """The tokens of all pairs, from the cache or made now with a bar on stderr; read from the disk as they are used."""
+    return load(build(substrate, encoder, dtype, cache_dir, partial(bar, unit="images")), lazily=True)
 
 
 def _pairs_per_block(images_per_batch: int) -> int:
@@ -107,15 +107,19 @@ def _fill(begun: Partial, substrate: Substrate, encoder: Encoder, advance: Advan
 # -------------------------------------------------------------------------------------- store to table
 
 
-def load(address: str | Path) -> FeatureTable:
-    """The features of a finished store, in their stored dtype, from a path or any fsspec address."""
+def load(address: str | Path, lazily: bool = False) -> FeatureTable:
+    """The features of a finished store, in their stored dtype, from a path or any fsspec address.
+
+    `lazily` leaves tokens and regions on the disk, as arrays that read the slices that they are asked for.
+    """
     opened = store.open_store(address)
+    read: Callable[[store.Store, str], Any] = store.StoredArray if lazily else store.read
     inputs = opened.manifest["inputs"]
     said = ("format", "key", "digest", "inputs", "versions", "pairs_per_block", "images_per_batch")
     return FeatureTable(
-        source=store.read(opened, "source"),
-        delta=store.read(opened, "delta"),
-        region=store.read(opened, "region"),
+        source=read(opened, "source"),
+        delta=read(opened, "delta"),
+        region=read(opened, "region"),
         cell=store.read(opened, "cell"),
         grid=Grid.of(inputs["supports"], inputs["operations"]),
         provenance={"kind": "store", **{name: opened.manifest[name] for name in said}},

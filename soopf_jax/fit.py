@@ -117,8 +117,24 @@ def prepare_table(table: FeatureTable, readout: Readout) -> PreparedTable:
         table.region if "region" in readout.sees else None,
         support if "support" in readout.sees else None,
     )
-    prepare = jax.jit(lambda pairs: jax.lax.map(readout.prepare, pairs, batch_size=EVALUATION_BLOCK))
-    return PreparedTable(prepare(views), jnp.asarray(table.cell, jnp.int32))
+    n_pairs = len(table.cell)
+
+    def block(start: int) -> PairView:
+        return jax.tree.map(lambda column: column[start : start + EVALUATION_BLOCK], views)
+
+    prepare = jax.jit(jax.vmap(readout.prepare))
+
+    @partial(jax.jit, donate_argnums=0)
+    def place(inputs: PyTree, rows: PyTree, start: AnyArray) -> PyTree:
+        return jax.tree.map(lambda all_, new: jax.lax.dynamic_update_slice_in_dim(all_, new, start, 0), inputs, rows)
+
+    # Block by block into place: beside what the fits need, no more than a block is ever in memory.
+    shapes = jax.eval_shape(prepare, block(0))
+    inputs = jax.tree.map(lambda leaf: jnp.zeros((n_pairs, *leaf.shape[1:]), leaf.dtype), shapes)
+    for start in range(0, n_pairs, EVALUATION_BLOCK):
+        inputs = place(inputs, prepare(block(start)), start)
+        jax.block_until_ready(inputs)  # or all blocks would queue up in memory
+    return PreparedTable(inputs, jnp.asarray(table.cell, jnp.int32))
 
 
 def make_group(

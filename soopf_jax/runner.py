@@ -21,6 +21,7 @@ import numpy as np
 from soopf_jax import align, atomic, plugins, results, score
 from soopf_jax.errors import UserError
 from soopf_jax.fit import (
+    EVALUATION_BLOCK,
     Arm,
     FitStats,
     Group,
@@ -261,7 +262,8 @@ def fit_columns(arm: int, fits: Fits, stats: FitStats, scores: score.FitScores) 
 
 def unseen_pairs(table: FeatureTable) -> list[str]:
     """A warning if the encoder does not see some edit at all."""
-    unchanged = int(np.sum(~np.any(table.delta, axis=(1, 2))))
+    blocks = (table.delta[i : i + EVALUATION_BLOCK] for i in range(0, len(table.cell), EVALUATION_BLOCK))
+    unchanged = sum(int(np.sum(~np.any(block, axis=(1, 2)))) for block in blocks)
     if not unchanged:
         return []
     return [f"{unchanged} of {len(table.cell)} pairs have zero delta: the encoder does not see their edit"]

@@ -10,6 +10,8 @@ import hashlib
 import json
 import platform
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,15 +157,36 @@ def open_store(address: str | Path) -> Store:
     return Store(folder.address, manifest)
 
 
+class StoredArray:
+    """One array of a store, in its stored dtype, read slice by slice as it is asked for."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self._name = store, name
+        with self._blaming_damage():
+            self._array = zarr.open_array(store=store.address, path=name, mode="r")
+        self.shape, self.dtype, self.rows_per_chunk = self._array.shape, self._array.dtype, self._array.chunks[0]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        with self._blaming_damage():
+            return self._array[rows]
+
+    @contextmanager
+    def _blaming_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, OSError, KeyError) as error:
+            raise _damaged(self._store.address, f"{self._name} cannot be read ({error})") from error
+
+
 def read(store: Store, name: str) -> np.ndarray:
-    """One array of a store, in its stored dtype; needs memory for it and for a chunk or two."""
-    try:
-        array = zarr.open_array(store=store.address, path=name, mode="r")
-        values = np.empty(array.shape, array.dtype)
-        for start in range(0, len(values), array.chunks[0]):
-            values[start : start + array.chunks[0]] = array[start : start + array.chunks[0]]
-    except (ValueError, OSError, KeyError) as error:
-        raise _damaged(store.address, f"{name} cannot be read ({error})") from error
+    """One array of a store as a whole; needs memory for it and for a chunk or two."""
+    array = StoredArray(store, name)
+    values = np.empty(array.shape, array.dtype)
+    for start in range(0, len(values), array.rows_per_chunk):
+        values[start : start + array.rows_per_chunk] = array[start : start + array.rows_per_chunk]
     return values
 
 

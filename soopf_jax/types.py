@@ -109,7 +109,7 @@ class Encoder(NamedTuple):
 
 
 class FeatureTable(NamedTuple):
-    """All that a readout may ever learn from: the tokens of every pair."""
+    """All that a readout may ever learn from: the tokens of every pair, in memory or in a store."""
 
     source: Float[np.ndarray, "pairs patches channels"]
     """Tokens of the source image, z_src."""

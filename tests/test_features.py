@@ -13,6 +13,8 @@ import pytest
 
 from soopf_jax import cli, features, store, store_writer
 from soopf_jax.errors import UserError
+from soopf_jax.fit import prepare_table
+from soopf_jax.readouts.soopf import READOUT
 from soopf_jax.types import EncoderRequest, SubstrateRequest, Window
 from tests import tiny_parts
 
@@ -269,6 +271,20 @@ def test_loading_needs_little_more_memory_than_the_arrays(tmp_path: Path, pairs:
     args = [sys.executable, "-c", MEASURE, str(tmp_path / "big")]
     run = subprocess.run(args, cwd=ROOT, capture_output=True, text=True)
     assert 0.9 < float(run.stdout) <= 1.3, run.stdout + run.stderr
+
+
+def test_a_table_left_on_the_disk_is_prepared_like_one_in_memory(tmp_path: Path) -> None:
+    folder = features.build(*parts(8), cache_dir=tmp_path)
+    whole, lazy = features.load(folder), features.load(folder, lazily=True)
+    assert (lazy.source.shape, lazy.delta.dtype, len(lazy.region)) == ((72, 16, 5), np.float16, 72)
+    for mine, theirs in zip(*(prepare_table(t, READOUT).inputs for t in (lazy, whole)), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    damaged = max((path for path in (folder / "delta").rglob("*") if path.is_file()), key=lambda p: p.stat().st_size)
+    content = bytearray(damaged.read_bytes())
+    content[100] ^= 1
+    damaged.write_bytes(content)
+    with pytest.raises(UserError, match="delta cannot be read"):
+        lazy.delta[0:72]
 
 
 def test_memory_of_a_build_does_not_grow_with_its_length(tmp_path: Path) -> None:
