@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: help install demo pictures lint format test test-slow lock clean
+.PHONY: help install demo reproduce-tables leaderboard speed assignments pictures lint format test test-slow faults lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -21,7 +21,21 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 demo: install  ## the default benchmark, quick protocol: a table in about a minute
 	$(RUN) -m soopf_jax.bench --quick
 
-pictures: install  ## the README's contact sheets, into assets/
+reproduce-tables: install  ## the paper's tables beside ours: about an hour on 2 cores
+	$(RUN) -m soopf_jax.reproduce
+
+leaderboard: install  ## all results in runs/ as a page and as CSV
+	$(RUN) -m soopf_jax.leaderboard runs --html runs/leaderboard.html --csv runs/leaderboard.csv
+
+speed: install  ## the trainer against PyTorch and the machine's limit
+	mkdir -p build
+	$(RUN) benchmarks/throughput.py --json build/speed.json --plot build/speed.png
+
+assignments: install  ## factorial, learned and learned-sinkhorn Q compared: an hour or more
+	$(RUN) -m benchmarks.assignments
+
+pictures: install  ## the README's pictures, into assets/
+	$(RUN) -m soopf_jax.report.overview assets/
 	$(RUN) -m soopf_jax.substrates shapes3d-lite --columns 2 --out assets/shapes3d-lite.png
 	$(RUN) -m soopf_jax.substrates mujoco --columns 2 --tile 86 --out assets/mujoco.png
 
@@ -39,6 +53,9 @@ test: install  ## all tests but the slow ones
 
 test-slow: install  ## the slow tests
 	$(RUN) -m pytest -m slow
+
+faults: install  ## kill, fill, flip and truncate; a table of what survived
+	$(RUN) -m tests.faults
 
 lock:  ## resolve the newest versions that pyproject.toml allows and write requirements.lock
 	rm -rf build/lock && $(PYTHON) -m venv build/lock

@@ -1,26 +1,31 @@
 """The command line: `python -m soopf_jax.bench`. Progress on stderr, the table on stdout, a result folder on disk."""
 
+import contextlib
+import io
 import itertools
 import json
 import math
 import re
 import shutil
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import tyro
 
-from soopf_jax import atomic, cli, features, plugins, progress, results, two_edits
+from soopf_jax import atomic, cli, devices, features, plugins, progress, results, two_edits
 from soopf_jax.errors import UserError, unknown_name
 from soopf_jax.protocol import PAPER, QUICK, Protocol, check_cells
 from soopf_jax.report import page, tables
+from soopf_jax.report.examples import Examples
+from soopf_jax.report.naming import printable
 from soopf_jax.results import Result
 from soopf_jax.runner import benchmark, make_arms
-from soopf_jax.types import EncoderRequest, FeatureTable, Json, SubstrateRequest
+from soopf_jax.train import Session
+from soopf_jax.types import Encoder, EncoderRequest, FeatureTable, Json, Substrate, SubstrateRequest
 
 PROG = "soopf_jax.bench"
 EDITS = ("one", "two")
@@ -47,9 +52,9 @@ class Bench:
     readout: Text = "soopf"
     """What is trained: soopf, dense, bilinear; the probes mlp, attention, oracle; or your own as package.module:attr."""
     assignment: Names = ()
-    """One arm each: factorial (the grid is known), learned (from flat labels), compressed (label order), or your own as package.module:attr. Default: these three; for probes native (axis labels), their only one."""
+    """One arm each: factorial (the grid is known), learned (from flat labels), compressed (label order), learned-sinkhorn (learned, with columns that sum to one as well; beyond the paper), or your own as package.module:attr. Default: the first three; for probes native (axis labels), their only one."""
     objective: Optional = ""
-    """The loss weights: core (default), or enhanced, which adds native operation labels; native for probes."""
+    """The loss weights: core (default), or enhanced, which adds native operation labels; native for probes; or your own as package.module:attr."""
     weight: Names = ()
     """NAME=VALUE: another weight for a loss term of the objective: cell, mask, loc, bal, axis, opinj, native."""
     operations: Names = ()
@@ -60,24 +65,6 @@ class Bench:
     """Hidden layer to read (0: embeddings). Default: the last, after the final norm."""
     dtype: Text = "float16"
     """How features are stored: float16 or float32."""
-    seeds: int = PAPER[0]
-    """Seeds 0 to N-1."""
-    restarts: int = PAPER[1]
-    """Fits per seed and held-out cell; the one with the best validation accuracy counts."""
-    steps: int = PAPER[2]
-    """Adam steps per fit."""
-    batch_size: int = 64
-    """Pairs per step; 0: all optimisation pairs."""
-    learning_rate: float = 5e-3
-    """Adam's."""
-    tau_start: float = 2.0
-    """Temperature of the operation posterior at the first step."""
-    tau_end: float = 0.5
-    """Temperature at the last step and in evaluation."""
-    router_width: int = 64
-    """Width of the router."""
-    hidden: int = 64
-    """Hidden units of the operation MLP."""
     pairs_per_cell: Annotated[int, tyro.conf.arg(help_behavior_hint="")] = 0
     """Pairs of each cell. Default: the paper's number for the data set (350; coco 300)."""
     data_seed: int = 0
@@ -96,6 +83,23 @@ class Bench:
     """Replace a finished result that stands at --out."""
     resume: bool = True
     """Go on where an interrupted run of the same configuration stopped."""
+    router: bool = False
+    """Also train factorial fits on all cells and compare their router's masks with the true regions: mean IoU, agreement."""
+    fits_per_program: Annotated[int, tyro.conf.arg(help_behavior_hint="")] = 0
+    """Fits trained at once. Default: as many as pay and fit into the device's memory. Rounding depends on it."""
+    checkpoint_seconds: float = 60.0
+    """Seconds of training between checkpoints, from which an interrupted run goes on."""
+    distributed: bool = False
+    """One run over several processes, each started with this command: under Slurm, or with JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID set; --out must lie where all of them see it."""
+    protocol: tyro.conf.OmitArgPrefixes[Protocol] = field(default_factory=Protocol)
+    """How every fit is trained, selected and aligned."""
+
+
+NOT_RECORDED = {
+    *("cache_dir", "out", "overwrite", "resume", "quick", "data_root"),
+    *("fits_per_program", "checkpoint_seconds", "distributed"),
+}
+"""Options that say where and how a run is carried out, and change no score beyond rounding."""
 
 
 class Inputs(NamedTuple):
@@ -104,6 +108,9 @@ class Inputs(NamedTuple):
     key: str
     """Hash of all that decides the features."""
     load: Callable[[], FeatureTable]
+    substrate: Substrate | None = None
+    encoder: Encoder | None = None
+    """None where the tokens were made elsewhere."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -119,9 +126,13 @@ def parse(args: Sequence[str]) -> Bench:
         size = QUICK
     elif "--edits=two" in args or ("--edits", "two") in itertools.pairwise(args):
         size = two_edits.PAPER
-    bench = cli.parse(Bench, PROG, args, Bench(seeds=size[0], restarts=size[1], steps=size[2]))
+    bench = cli.parse(Bench, PROG, args, Bench(protocol=Protocol(*size)))
     if bench.edits not in EDITS:
         raise unknown_name("number of edits", bench.edits, EDITS)
+    if bench.edits != "one" and bench.router:
+        raise UserError("--router is of pairs with one edit; leave --edits or --router out")
+    if bench.fits_per_program < 0 or not bench.checkpoint_seconds >= 0:
+        raise UserError("--fits-per-program and --checkpoint-seconds must not be negative")
     if bench.features:
         for option in ("--dataset", "--encoder", "--data-root"):
             if any(arg == option or arg.startswith(f"{option}=") for arg in args):
@@ -133,8 +144,15 @@ def parse(args: Sequence[str]) -> Bench:
 
 def run(bench: Bench) -> None:
     """The whole path, from names to a result folder."""
-    protocol = Protocol(**{name: getattr(bench, name) for name in Protocol.__dataclass_fields__})
-    two = bench.edits == "two"
+    if bench.distributed:
+        devices.join_processes()
+    with contextlib.nullcontext() if devices.is_main() else contextlib.redirect_stdout(io.StringIO()):
+        carry_out(bench)
+
+
+def carry_out(bench: Bench) -> None:
+    """The same in every process; the first one writes."""
+    protocol, two = bench.protocol, bench.edits == "two"
     parts = bench.readout, bench.assignment, bench.objective, parse_weights(bench.weight)
     arms = [two_edits.make_arm(*parts)] if two else make_arms(*parts)  # unknown names fail before any work
     inputs = open_inputs(bench)
@@ -145,24 +163,34 @@ def run(bench: Bench) -> None:
         return
     atomic.check_writable(out)
     feature_tables = [opened.load() for opened in inputs]
-    experiment: Callable[..., Result] = two_edits.benchmark if two else benchmark
-    label, summary = two_edits.label(protocol) if two else protocol.label, tables.summary_of(config)
-    print(tables.headline(config, label, feature_tables[0].grid.n_cells))
-    print(tables.line(summary.header, summary.widths), flush=True)
-    work = work_folder(out, config, bench.resume)
-    result = experiment(
-        *feature_tables,
-        *parts,
-        protocol,
-        config,
-        work,
-        partial(progress.bar, unit="fit-steps"),
-        lambda arm: print(tables.line(summary.row(arm), summary.widths), flush=True),
-    )
-    results.save(result, out, page.pages(result), replace=bench.overwrite)
-    shutil.rmtree(work)
-    print_details(result.document)
+    label = two_edits.label(protocol) if two else protocol.label
+    tell(tables.headline(config, label, feature_tables[0].grid.n_cells))
+    with working_on(out, config, bench.resume) as (work, waited):
+        if devices.agreed(waited and already_done(out, config, bench.overwrite)):
+            shutil.rmtree(work, ignore_errors=True)
+            return
+        experiment: Callable[..., Result] = two_edits.benchmark if two else benchmark
+        result = experiment(
+            *feature_tables,
+            *parts,
+            protocol,
+            config,
+            session_of(bench, work),
+            lambda arm: tell("{}: {} {}".format(*tables.main_score(config, arm))),
+            **({"router": True} if bench.router else {}),
+        )
+        if devices.is_main():
+            report = page.pages(result, pictures(inputs[0], result))
+            results.save(result, out, report, replace=bench.overwrite, within=work)
+            shutil.rmtree(work)
+    print_result(result.document)
     print(f"\nresult: {out}/result.json  report: {out}/report.html")
+
+
+def tell(line: str) -> None:
+    """Say how far a run is; the result is printed at its end, when it is known what can be trusted."""
+    if devices.is_main():
+        print(line, file=sys.stderr, flush=True)
 
 
 def open_inputs(bench: Bench) -> list[Inputs]:
@@ -194,6 +222,8 @@ def open_inputs(bench: Bench) -> list[Inputs]:
         Inputs(
             features.recipe(substrate, encoder, bench.dtype)["key"],
             partial(features.table, substrate, encoder, bench.dtype, bench.cache_dir or None),
+            substrate,
+            encoder,
         )
         for substrate in (single, *tests)
     ]
@@ -201,14 +231,11 @@ def open_inputs(bench: Bench) -> list[Inputs]:
 
 def record(bench: Bench, protocol: Protocol, features_keys: Sequence[str]) -> dict[str, Any]:
     """The configuration as the result has it: all that decides the scores, nothing about where files lie."""
-    where = {"cache_dir", "out", "overwrite", "resume", "quick", "data_root", *Protocol.__dataclass_fields__}
-    config: dict[str, Any] = {name: value for name, value in asdict(bench).items() if name not in where}
+    config: dict[str, Any] = {name: value for name, value in asdict(bench).items() if name not in NOT_RECORDED}
     if bench.features:
         for name in ("dataset", "encoder", "layer", "dtype", "operations", "data_seed", "coco_split"):
             del config[name]
         config["features"] = Path(bench.features).name
-    if bench.edits == "one":
-        del config["edits"]  # so that results from before there was a choice are found again
     keys = dict(zip(("features_key", "test_features_key"), features_keys, strict=False))
     config |= {"protocol": asdict(protocol), **keys}
     return json.loads(json.dumps(config))
@@ -227,6 +254,19 @@ def _short(name: str) -> str:
     return f"{kind}-{Path(argument).name}" if colon else name
 
 
+def pictures(opened: Inputs, result: Result) -> Examples | None:
+    """The images of the pairs that the report shows as examples, with what the fits made of them."""
+    if opened.substrate is None or opened.encoder is None or result.readings is None:
+        return None
+    readings, substrate = result.readings, opened.substrate
+    images = substrate.render(readings.pair.tolist())
+    window = opened.encoder.window(*substrate.image_size)
+    cell = substrate.cell[readings.pair]
+    return Examples(
+        readings.pair, cell, images.source, images.edited, window, readings.region, readings.masks, readings.energy
+    )
+
+
 def already_done(out: Path, config: Json, overwrite: bool) -> bool:
     """Print a finished result of the same configuration; stop at any other that would be lost."""
     if overwrite or not out.exists() or (out.is_dir() and not any(out.iterdir())):
@@ -234,21 +274,30 @@ def already_done(out: Path, config: Json, overwrite: bool) -> bool:
     document = results.load(out).document
     if document["config"] != config:
         raise UserError(f"{out} holds a run of another configuration; choose another --out or add --overwrite")
-    print(f"already done: {out}")
-    print(tables.title(document))
-    print(tables.text(tables.summary(document), tables.summary_of(config).widths))
-    print_details(document)
+    print(printable(f"{tables.caveat(document)}already done: {out}"))
+    print_result(document)
     return True
 
 
-def work_folder(out: Path, config: Json, resume: bool) -> Path:
-    """Where finished groups of fits wait; another configuration, version or device has another folder."""
+@contextlib.contextmanager
+def working_on(out: Path, config: Json, resume: bool) -> Iterator[tuple[Path, bool]]:
+    """The folder where finished groups of fits wait, and whether another process had to be waited for.
+
+    Another configuration, version or device has another folder.
+    """
     key = results.digest({"config": config, "environment": results.environment()})[:10]
     work = out.parent / f".{out.name}.work-{key}"
-    if not resume:
-        shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True, exist_ok=True)
-    return work
+    waiting = f"waiting for another process that is working on {out}"
+    with atomic.only_process(work, waiting) if devices.is_main() else contextlib.nullcontext(False) as waited:
+        if devices.is_main() and not resume:
+            atomic.clear(work)
+        yield work, waited
+
+
+def session_of(bench: Bench, work: Path) -> Session:
+    """How the run is carried out."""
+    bar = partial(progress.bar, unit="fit-steps") if devices.is_main() else None
+    return Session(work, bar, bench.fits_per_program or None, bench.checkpoint_seconds)
 
 
 def parse_weights(weights: Sequence[str]) -> dict[str, float]:
@@ -265,13 +314,17 @@ def parse_weights(weights: Sequence[str]) -> dict[str, float]:
     return parsed
 
 
-def print_details(document: Json) -> None:
-    """What follows the summary on stdout."""
+def print_result(document: Json) -> None:
+    """The whole result on stdout; its first line says if some of it cannot be trusted."""
+    summary = tables.summary_of(document["config"])
+    print(printable(tables.title(document)))
+    for row in (summary.header, *map(summary.row, document["arms"])):
+        print(tables.line(row, summary.widths))
     print(f"chance: {tables.chance(document)}")
     for table in tables.details(document):
         print(f"\n{tables.text(table)}")
     for warning in document["warnings"]:
-        print(f"warning: {warning}")
+        print(printable(f"warning: {warning}"))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ def run(program: Callable[[], None], interrupted: str = "interrupted; what was f
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: leave the last flush in peace
         return 141
+    except MemoryError as error:
+        print(f"error: not enough memory ({error}); ask for less at once, or use a larger machine", file=sys.stderr)
+        return 2
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
         print(f"error: {error.strerror or error}{place}; mend that and run the same command again", file=sys.stderr)
@@ -53,13 +56,22 @@ def parse(kind: Any, prog: str, args: Sequence[str] | None = None, default: Any 
 
 def _unknown_option(kind: Any, args: Sequence[str]) -> str | None:
     """The first option that a dataclass of options lacks, with the nearest one that it has."""
-    fields = [f"--{name.replace('_', '-')}" for name in getattr(kind, "__dataclass_fields__", {})]
+    fields = [f"--{name.replace('_', '-')}" for name in _field_names(kind)]
     known = {*fields, *(field.replace("--", "--no-", 1) for field in fields), "--help"}
     for option in (arg.partition("=")[0].replace("_", "-") for arg in args if arg.startswith("--")):
         if fields and option not in known:
             close = difflib.get_close_matches(option, fields, n=1)
             return f"unknown option {option}" + (f": did you mean {close[0]}?" if close else "")
     return None
+
+
+def _field_names(kind: Any) -> list[str]:
+    """The fields of a dataclass and of the dataclasses that are its defaults."""
+    names: list[str] = []
+    for name, field in getattr(kind, "__dataclass_fields__", {}).items():
+        nested = getattr(field.default_factory, "__dataclass_fields__", None)
+        names += _field_names(field.default_factory) if nested else [name]
+    return names
 
 
 def _first_sentence(box: str) -> str:

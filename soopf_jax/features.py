@@ -7,7 +7,7 @@ that is there is never built again: its name is a hash of all that decides its t
 import math
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from soopf_jax.encode import ahead, encode_blocks
 from soopf_jax.errors import UserError
 from soopf_jax.grid import Grid
 from soopf_jax.npz import load_npz as load_npz
-from soopf_jax.progress import bar
+from soopf_jax.progress import Advance, ProgressBar, bar
 from soopf_jax.store_writer import Block, Partial
 from soopf_jax.types import (
     Encoder,
@@ -32,12 +32,6 @@ from soopf_jax.types import (
 
 MIN_PAIRS_PER_BLOCK = 32
 """ViT-L tokens of 32 pairs in float16 are a file of 13 MB: large enough for a disk, small enough to lose."""
-
-Advance = Callable[[int], None]
-Progress = Callable[[str, int], AbstractContextManager[Advance]]
-"""(description, images in all) -> context manager that gives a function to call with images safely stored.
-
-Its first call tells what an interrupted build had left."""
 
 
 # ------------------------------------------------------------------------------------- images to store
@@ -61,7 +55,7 @@ def build(
     encoder: Encoder,
     dtype: str = "float16",
     cache_dir: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: ProgressBar | None = None,
 ) -> Path:
     """The folder of the store of these tokens, built if it is not there. Several processes may call it at once."""
     wanted = recipe(substrate, encoder, dtype)

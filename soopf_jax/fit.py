@@ -13,11 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from soopf_jax import objectives
+from soopf_jax.devices import BY_FIT, BY_SEED, EVERYWHERE, mesh_for, put
 from soopf_jax.grid import Grid
-from soopf_jax.objectives import Weights
+from soopf_jax.objectives import Objective
 from soopf_jax.protocol import (
     OPTIMISATION,
     VALIDATION,
@@ -38,7 +40,7 @@ class Arm(NamedTuple):
 
     readout: Readout
     assignment: Assignment
-    objective: Weights
+    objective: Objective
     readout_name: str = "soopf"
     assignment_name: str = "factorial"
     objective_name: str = "core"
@@ -55,6 +57,8 @@ class PreparedTable(NamedTuple):
 
     inputs: PyTree
     """What the readout's `prepare` made of every pair."""
+    changed: Bool[Array, " pairs"]
+    """False where the encoder does not see the edit at all."""
     cell: Int[Array, " pairs"]
 
 
@@ -69,6 +73,10 @@ class Group(NamedTuple):
     """The flat label under which the assignment meets each cell."""
     batches: Int[AnyArray, "seeds steps batch"]
     role: Int[AnyArray, "seeds pairs"]
+
+
+GROUP_SPECS = Group(BY_FIT, BY_FIT, BY_SEED, BY_SEED, BY_SEED, BY_SEED)
+"""How a group lies on the mesh."""
 
 
 class FitState(NamedTuple):
@@ -94,6 +102,10 @@ class FitStats(NamedTuple):
     test_counts: Int[AnyArray, "fits cells"]
     """How many held-out pairs have their largest energy at each slot."""
     failed: Bool[AnyArray, " fits"]
+    example_energy: Float[AnyArray, "fits cells"] | None = None
+    """Normalised energy of one pair of the held-out cell, the first, for the report's examples."""
+    example_masks: Float[AnyArray, "fits supports patches"] | None = None
+    """The router's masks of that pair."""
 
 
 class Program(NamedTuple):
@@ -108,8 +120,10 @@ class Program(NamedTuple):
     """Normalised energies of all pairs of any table."""
 
 
-def prepare_table(table: FeatureTable, readout: Readout) -> PreparedTable:
-    """Run the readout's `prepare` once over all pairs, giving it only what its `sees` names."""
+def prepare_table(
+    table: FeatureTable, readout: Readout, source_scale: float = 1.0, mesh: Mesh | None = None
+) -> PreparedTable:
+    """Run the readout's `prepare` once over all pairs, giving it only what its `sees` names; on every device."""
     support = table.grid.axes(table.cell)[0].astype(np.int32)
     views = PairView(
         table.source,
@@ -118,36 +132,49 @@ def prepare_table(table: FeatureTable, readout: Readout) -> PreparedTable:
         support if "support" in readout.sees else None,
     )
     n_pairs = len(table.cell)
+    mesh = mesh or mesh_for(1, 1)
+    everywhere = NamedSharding(mesh, EVERYWHERE)
 
     def block(start: int) -> PairView:
         return jax.tree.map(lambda column: column[start : start + EVALUATION_BLOCK], views)
 
-    prepare = jax.jit(jax.vmap(readout.prepare))
+    def prepare_pair(pair: PairView) -> tuple[PyTree, Array]:
+        scaled = pair if source_scale == 1 else pair._replace(source=source_scale * pair.source)
+        return readout.prepare(scaled), jnp.any(pair.delta != 0)
 
-    @partial(jax.jit, donate_argnums=0)
-    def place(inputs: PyTree, rows: PyTree, start: AnyArray) -> PyTree:
-        return jax.tree.map(lambda all_, new: jax.lax.dynamic_update_slice_in_dim(all_, new, start, 0), inputs, rows)
+    prepare = jax.jit(jax.vmap(prepare_pair), in_shardings=everywhere, out_shardings=everywhere)
+
+    @partial(jax.jit, donate_argnums=0, out_shardings=everywhere)
+    def place(prepared: PyTree, rows: PyTree, start: AnyArray) -> PyTree:
+        return jax.tree.map(lambda all_, new: jax.lax.dynamic_update_slice_in_dim(all_, new, start, 0), prepared, rows)
 
     # Block by block into place: beside what the fits need, no more than a block is ever in memory.
     shapes = jax.eval_shape(prepare, block(0))
-    inputs = jax.tree.map(lambda leaf: jnp.zeros((n_pairs, *leaf.shape[1:]), leaf.dtype), shapes)
+
+    @partial(jax.jit, out_shardings=everywhere)
+    def empty() -> PyTree:
+        return jax.tree.map(lambda leaf: jnp.zeros((n_pairs, *leaf.shape[1:]), leaf.dtype), shapes)
+
+    prepared = empty()
     for start in range(0, n_pairs, EVALUATION_BLOCK):
-        inputs = place(inputs, prepare(block(start)), start)
-        jax.block_until_ready(inputs)  # or all blocks would queue up in memory
-    return PreparedTable(inputs, jnp.asarray(table.cell, jnp.int32))
+        prepared = place(prepared, prepare(block(start)), start)
+        jax.block_until_ready(prepared)  # or all blocks would queue up in memory
+    inputs, changed = prepared
+    return PreparedTable(inputs, changed, put(table.cell.astype(np.int32), mesh, EVERYWHERE))
 
 
 def make_group(
-    table: FeatureTable, arm: Arm, protocol: Protocol, fits: Fits, seeds: Int[np.ndarray, " seeds"]
+    table: FeatureTable, arm: Arm, protocol: Protocol, fits: Fits, rows: Int[np.ndarray, "seeds fits"]
 ) -> Group:
-    """The fits of some seeds, with their splits and minibatches."""
+    """The fits at these rows of `fits`, a row of them for each seed, with their splits and minibatches."""
     cell, grid = table.cell, table.grid
+    seeds = fits.seed[rows[:, 0]]
     role = {seed: roles(cell, grid, seed) for seed in set(seeds.tolist())}
     batches = {seed: minibatches(cell, role[seed], grid, seed, protocol.steps, protocol.batch_size) for seed in role}
     return Group(
-        held_out=np.stack([fits.held_out[fits.seed == seed] for seed in seeds]),
-        restart=np.stack([fits.restart[fits.seed == seed] for seed in seeds]),
-        seed=seeds.astype(np.int32),
+        held_out=fits.held_out[rows],
+        restart=fits.restart[rows],
+        seed=seeds,
         labels=np.stack([flat_labels(grid, seed, arm.assignment.sees) for seed in seeds.tolist()]),
         batches=np.stack([batches[seed] for seed in seeds.tolist()]),
         role=np.stack([role[seed] for seed in seeds.tolist()]),
@@ -161,16 +188,18 @@ def dims_of(table: FeatureTable, protocol: Protocol) -> Dims:
     return Dims(patches, channels, grid.n_supports, grid.n_operations, protocol.router_width, protocol.hidden)
 
 
-def make_program(arm: Arm, grid: Grid, dims: Dims, protocol: Protocol) -> Program:
-    """The arm's training and evaluation, jitted."""
+def make_program(arm: Arm, grid: Grid, dims: Dims, protocol: Protocol, mesh: Mesh | None = None) -> Program:
+    """The arm's training and evaluation, jitted; fits are spread over the mesh, by default that of all devices."""
+    mesh = mesh or mesh_for(protocol.seeds, grid.n_cells * protocol.restarts)
     optimiser = optax.adam(protocol.learning_rate, b1=0.9, b2=0.999, eps=1e-8)
 
     def init_fit(seed: AnyArray, held_out: AnyArray, restart: AnyArray) -> PyTree:
         """Parameters depend on (seed, held-out cell, restart) only: arms are compared on common random numbers."""
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), held_out + 1), restart)
+        logits = arm.assignment.init(jax.random.fold_in(key, 1), grid)
         return {
             "readout": arm.readout.init(jax.random.fold_in(key, 0), dims),
-            "assignment": arm.assignment.init(jax.random.fold_in(key, 1), grid),
+            "assignment": jax.tree.map(lambda leaf: protocol.q_scale * leaf, logits),
         }
 
     def assignment_matrix(params: PyTree, held_out: AnyArray, labels: AnyArray) -> Array:
@@ -239,17 +268,43 @@ def make_program(arm: Arm, grid: Grid, dims: Dims, protocol: Protocol) -> Progra
         params: PyTree, alive: AnyArray, table: PreparedTable, role: AnyArray, held: AnyArray, labels: AnyArray
     ) -> Any:
         share = seed_energies(params, table)
+        first = jnp.argmax(table.cell[None, :] == held[:, None], axis=1)
+        examples = jax.tree.map(lambda column: column[first], table.inputs)
+        masks = jax.vmap(arm.readout.apply, in_axes=(0, 0, None))(
+            params["readout"], examples, jnp.float32(protocol.tau_end)
+        ).masks
         q = jax.vmap(assignment_matrix, in_axes=(0, 0, None))(params, held, labels)
-        statistics = jax.vmap(_fit_stats, in_axes=(1, 0, None, None, 0, 0, None, None))
-        return statistics(share, q, table.cell, role, held, alive, grid, arm.assignment.selector)
+        statistics = jax.vmap(
+            partial(_fit_stats, grid=grid, selector=arm.assignment.selector, alignment=protocol.alignment),
+            in_axes=(1, 0, None, None, 0, 0, 0),
+        )
+        return statistics(share, q, table.cell, role, held, alive, masks)
 
     def evaluate(state: FitState, table: PreparedTable, group: Group) -> FitStats:
         return jax.vmap(evaluate_seed, in_axes=(0, 0, None, 0, 0, 0))(
             state.params, state.alive, table, group.role, group.held_out, group.labels
         )
 
-    compiled = partial(jax.jit, compiler_options=compiler_options())
-    return Program(compiled(init), compiled(advance, donate_argnums=0), compiled(evaluate), compiled(energies))
+    def compiled(function: Callable[..., Any], in_specs: Any, out_specs: Any, **options: Any) -> Callable[..., Any]:
+        """The function on each device's share of the fits, which need nothing of each other's."""
+
+        def at_precision(*args: Any) -> Any:
+            with jax.default_matmul_precision(protocol.matmul_precision):
+                return function(*args)
+
+        spread = jax.shard_map(at_precision, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+        return jax.jit(spread, compiler_options=compiler_options(), **options)
+
+    state = jax.tree.map(
+        lambda leaf: BY_FIT if leaf.ndim else EVERYWHERE,
+        jax.eval_shape(init, Group(*(jnp.zeros((1,) * len(spec), jnp.int32) for spec in GROUP_SPECS))),
+    )
+    return Program(
+        compiled(init, (GROUP_SPECS,), state),
+        compiled(advance, (state, EVERYWHERE, GROUP_SPECS, EVERYWHERE, EVERYWHERE), (state, BY_FIT), donate_argnums=0),
+        compiled(evaluate, (state, EVERYWHERE, GROUP_SPECS), BY_FIT),
+        compiled(energies, (state, EVERYWHERE), BY_FIT),
+    )
 
 
 def compiler_options() -> dict[str, str]:
@@ -270,8 +325,11 @@ def _fit_stats(
     role: Int[Array, " pairs"],
     held_out: Int[Array, ""],
     alive: Bool[Array, ""],
+    example_masks: Float[Array, "supports patches"] | None,
+    *,
     grid: Grid,
     selector: str,
+    alignment: str,
 ) -> FitStats:
     """The statistics of one fit from its normalised energies over the whole table."""
     observed = cell != held_out
@@ -284,7 +342,8 @@ def _fit_stats(
     validation = observed & (role == VALIDATION)
     aligned_on = (observed & (role == OPTIMISATION)).astype(jnp.float32)
 
-    energy = share.reshape(-1, grid.n_supports, grid.n_operations)
+    matched = jax.nn.one_hot(prediction, grid.n_cells) if alignment == "hard" else share
+    energy = matched.reshape(-1, grid.n_supports, grid.n_operations)
     support, operation = grid.axes(cell)
     return FitStats(
         validation=jnp.sum(correct & validation) / jnp.sum(validation),
@@ -293,6 +352,8 @@ def _fit_stats(
         q=q,
         test_counts=jnp.sum(jax.nn.one_hot(prediction, grid.n_cells, dtype=jnp.int32) * ~observed[:, None], axis=0),
         failed=~(alive & jnp.all(jnp.isfinite(share))),
+        example_energy=share[jnp.argmax(cell == held_out)],
+        example_masks=example_masks,
     )
 
 
@@ -305,8 +366,9 @@ def _mean_by(
 
 
 def _all_finite(grads: PyTree) -> Bool[Array, "seeds fits"]:
-    per_leaf = [jnp.all(jnp.isfinite(g), axis=tuple(range(2, g.ndim))) for g in jax.tree.leaves(grads)]
-    return jnp.stack(per_leaf).all(axis=0)
+    """Of each fit. A sum is finite only if its terms are, and costs one pass where testing each of them costs three."""
+    sums = [jnp.sum(g, axis=tuple(range(2, g.ndim))) for g in jax.tree.leaves(grads)]
+    return jnp.isfinite(jnp.stack(sums)).all(axis=0)
 
 
 def _over(flags: Bool[Array, "seeds fits"], leaf: Array) -> Bool[Array, "..."]:

@@ -26,6 +26,9 @@ class Grid:
                 raise UserError(f"{axis} names must differ, not {', '.join(names)}; rename the repeated ones")
             if not all(names):
                 raise UserError(f"a {axis} has an empty name; name every {axis}")
+            # Names come from files and are printed: a terminal obeys control characters.
+            if strange := [name for name in names if not name.isprintable()]:
+                raise UserError(f"{axis} name {strange[0]!a} has characters that cannot be printed; rename it")
 
     @classmethod
     def of(cls, supports: Sequence[str], operations: Sequence[str]) -> "Grid":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 
 from soopf_jax.errors import UserError
 from soopf_jax.grid import MIN_PAIRS_PER_CELL, Grid
@@ -105,14 +105,16 @@ def _check_layout(arrays: Mapping[str, np.ndarray]) -> None:
                 raise UserError(f"{name} has {length} {axis} but {other} has {known}; make them agree")
 
 
-def _check_indices(name: str, values: Int[np.ndarray, "..."], low: int, high: int) -> None:
+def _check_indices(name: str, values: Integer[np.ndarray, "..."], low: int, high: int) -> None:
     wrong = (values < low) | (values >= high)
     if wrong.any():
         found = values[wrong].flat[0]
         raise UserError(f"{name} holds {found}, outside {low}..{high - 1}; correct it or the names of the grid")
 
 
-def _first_of_each_cell(cell: Int[np.ndarray, " pairs"], grid: Grid, limit: int | None) -> Int[np.ndarray, " kept"]:
+def _first_of_each_cell(
+    cell: Integer[np.ndarray, " pairs"], grid: Grid, limit: int | None
+) -> Integer[np.ndarray, " kept"]:
     """The numbers of the pairs to keep, in the file's order."""
     if limit is not None and limit < MIN_PAIRS_PER_CELL:
         raise UserError(f"--pairs-per-cell {limit} is too few; take at least {MIN_PAIRS_PER_CELL}")
@@ -125,7 +127,7 @@ def _first_of_each_cell(cell: Int[np.ndarray, " pairs"], grid: Grid, limit: int 
 
 
 def _tokens(
-    name: str, tokens: Float[np.ndarray, "P N D"], kept: Int[np.ndarray, " kept"]
+    name: str, tokens: Float[np.ndarray, "P N D"], kept: Integer[np.ndarray, " kept"]
 ) -> Float[np.ndarray, "kept N D"]:
     """The kept pairs in float32: finite, and small enough that the sum of their squares is finite too."""
     tokens = tokens[kept]
@@ -143,7 +145,7 @@ def _tokens(
     return tokens.astype(np.float32)
 
 
-def _one_hot(region: Int[np.ndarray, "P N"], n_supports: int) -> Float[np.ndarray, "P N S"]:
+def _one_hot(region: Integer[np.ndarray, "P N"], n_supports: int) -> Float[np.ndarray, "P N S"]:
     """The whole of a patch belongs to its support."""
     _check_indices("region", region, -1, n_supports)
     return (region[..., None] == np.arange(n_supports)).astype(np.float32)

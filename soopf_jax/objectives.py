@@ -47,10 +47,10 @@ class Term(NamedTuple):
 
 
 def normalised_energy(energy: Float[Array, "*rows supports operations"]) -> Float[Array, "*rows cells"]:
-    """sh = E / sum_{s,o} E_{s,o}, flattened over the grid; uniform where there is no energy at all."""
+    """sh = E / sum_{s,o} E_{s,o}, flattened over the grid; uniform where there is no energy at all, NaN stays NaN."""
     flat = energy.reshape(*energy.shape[:-2], -1)
     total = jnp.sum(flat, axis=-1, keepdims=True)
-    return jnp.where(total > 0, flat / jnp.where(total > 0, total, 1.0), 1.0 / flat.shape[-1])
+    return jnp.where(total == 0, 1.0 / flat.shape[-1], flat / jnp.where(total == 0, 1.0, total))
 
 
 def outcome(
@@ -149,25 +149,50 @@ TERMS: Mapping[str, Term] = {
     "native": Term(native_loss, sees=("axes",)),
 }
 
-Weights = Mapping[str, float]
-CORE: Weights = {"cell": 1.0, "mask": 1.0}
-ENHANCED: Weights = {"cell": 1.0, "loc": 1.0, "bal": 0.1, "axis": 0.5, "mask": 1.0, "opinj": 1.0}
-NATIVE: Weights = {"native": 1.0}
+
+class Weighted(NamedTuple):
+    """A loss term of one's own with its weight, as a plug-in may have it in its objective."""
+
+    weight: float
+    term: Term
 
 
-def with_weights(objective: Weights, changes: Weights) -> Weights:
+Objective = Mapping[str, float | Weighted]
+"""Weights by the names of TERMS, and terms of one's own under names of their own."""
+CORE: Objective = {"cell": 1.0, "mask": 1.0}
+ENHANCED: Objective = {"cell": 1.0, "loc": 1.0, "bal": 0.1, "axis": 0.5, "mask": 1.0, "opinj": 1.0}
+NATIVE: Objective = {"native": 1.0}
+
+
+def with_weights(objective: Objective, changes: Objective) -> Objective:
     """The objective with some weights replaced; unknown terms are a user's mistake."""
-    for name in changes:
-        if name not in TERMS:
-            raise unknown_name("loss term", name, TERMS)
-    return {**objective, **changes}
+    changed = dict(objective)
+    for name, entry in changes.items():
+        own = changed.get(name)
+        if isinstance(own, Weighted) and not isinstance(entry, Weighted):
+            entry = own._replace(weight=entry)
+        elif not isinstance(entry, Weighted) and name not in TERMS:
+            raise unknown_name("loss term", name, {*TERMS, *objective})
+        changed[name] = entry
+    return changed
 
 
-def total_loss(objective: Weights, batch: Outcome) -> Float[Array, ""]:
+def weights_of(objective: Objective) -> dict[str, float]:
+    """Every term's weight by name, for the record."""
+    return {name: entry.weight if isinstance(entry, Weighted) else entry for name, entry in objective.items()}
+
+
+def total_loss(objective: Objective, batch: Outcome) -> Float[Array, ""]:
     """The weighted sum of the objective's terms."""
-    return sum((w * TERMS[name].loss(batch) for name, w in objective.items() if w), start=jnp.float32(0.0))
+    return sum((w * term.loss(batch) for w, term in _terms(objective)), start=jnp.float32(0.0))
 
 
-def seen_by(objective: Weights) -> tuple[str, ...]:
+def seen_by(objective: Objective) -> tuple[str, ...]:
     """Labels that the objective's terms read beyond the flat cell label."""
-    return tuple(sorted({label for name, weight in objective.items() if weight for label in TERMS[name].sees}))
+    return tuple(sorted({label for _, term in _terms(objective) for label in term.sees}))
+
+
+def _terms(objective: Objective) -> list[tuple[float, Term]]:
+    """The terms that count, with their weights."""
+    found = [e if isinstance(e, Weighted) else Weighted(e, TERMS[name]) for name, e in objective.items()]
+    return [(weight, term) for weight, term in found if weight]

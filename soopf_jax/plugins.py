@@ -40,6 +40,7 @@ READOUTS: Mapping[str, str] = {
 ASSIGNMENTS: Mapping[str, str] = {
     "factorial": "soopf_jax.assignments:FACTORIAL",
     "learned": "soopf_jax.assignments:LEARNED",
+    "learned-sinkhorn": "soopf_jax.assignments:SINKHORN",
     "compressed": "soopf_jax.assignments:COMPRESSED",
     "native": "soopf_jax.assignments:NATIVE",
 }

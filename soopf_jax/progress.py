@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 
 from rich.console import Console
@@ -11,9 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 
 SECONDS_BETWEEN_LINES = 10.0
 
+Advance = Callable[[int], None]
+"""To be called with the number of units done since the last call."""
+ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
+"""(description, units in all) -> context manager that gives an Advance."""
+
 
 @contextmanager
-def bar(description: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+def bar(description: str, total: int, unit: str) -> Iterator[Advance]:
     """A bar of `total` units; call what it gives with the number of units done since the last call.
 
     The first call sets the starting point of the rate, so work done by an earlier run may be reported in it.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int, Int8
 
-from soopf_jax.errors import UserError
+from soopf_jax.errors import UserError, unknown_name
 from soopf_jax.grid import MIN_PAIRS_PER_CELL, Grid
 
 UNUSED, OPTIMISATION, VALIDATION = 0, 1, 2
@@ -19,32 +19,60 @@ UNUSED, OPTIMISATION, VALIDATION = 0, 1, 2
 
 PAPER = (10, 5, 2000)
 QUICK = (3, 2, 500)
+MOST = 2**31 - 1
+"""Counts are kept in 32 bits."""
+CHOICES = {"alignment": ("soft", "hard"), "ties": ("first", "last"), "matmul_precision": ("default", "high", "highest")}
 _SPLIT_STREAM, _BATCH_STREAM, _LABEL_STREAM = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How every fit is trained and selected. Each field is recorded in the result."""
+    """How every fit is trained, selected and aligned: the choices of the paper and those that it leaves open.
+
+    Each field is recorded in the result, and is an option of the command line with its docstring as help.
+    """
 
     seeds: int = PAPER[0]
+    """Seeds 0 to N-1."""
     restarts: int = PAPER[1]
+    """Fits per seed and held-out cell; the one with the best validation accuracy counts."""
     steps: int = PAPER[2]
+    """Adam steps per fit."""
     batch_size: int = 64
+    """Pairs per step; 0: all optimisation pairs."""
     learning_rate: float = 5e-3
+    """Adam's."""
     tau_start: float = 2.0
+    """Temperature of the operation posterior at the first step."""
     tau_end: float = 0.5
+    """Temperature at the last step and in evaluation."""
     router_width: int = 64
+    """Width of the router."""
     hidden: int = 64
+    """Hidden units of the operation MLP."""
+    source_scale: float = 1.0
+    """Factor on the source tokens that the router reads."""
+    q_scale: float = 1.0
+    """Factor on the initial parameters of a learned assignment, which are N(0, 0.1^2)."""
+    alignment: str = "soft"
+    """What slots are matched on. soft: mean normalised energy; hard: share of pairs with their largest energy there."""
+    ties: str = "first"
+    """Which of equally good restarts counts: first or last."""
+    matmul_precision: str = "highest"
+    """Of products on accelerators: default, high or highest (float32). A CPU has float32 only."""
 
     def __post_init__(self) -> None:
         for name in ("seeds", "restarts", "steps", "router_width", "hidden"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.batch_size < 0:
-            raise UserError(f"batch size must be 0 (all optimisation pairs) or more, not {self.batch_size}")
-        for name in ("learning_rate", "tau_start", "tau_end"):
+            if not 1 <= getattr(self, name) <= MOST:
+                raise UserError(f"{name} must be at least 1 and at most {MOST}, not {getattr(self, name)}")
+        if not 0 <= self.batch_size <= MOST:
+            raise UserError(f"batch size must be 0 (all optimisation pairs) to {MOST}, not {self.batch_size}")
+        for name in ("learning_rate", "tau_start", "tau_end", "source_scale", "q_scale"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise UserError(f"{name} must be a positive number, not {getattr(self, name)}")
+        for name, valid in CHOICES.items():
+            if getattr(self, name) not in valid:
+                raise unknown_name(name.replace("_", " "), getattr(self, name), valid)
 
     @property
     def label(self) -> str:
@@ -69,6 +97,12 @@ def leave_one_cell_out(grid: Grid, protocol: Protocol) -> Fits:
     """Every (seed, held-out cell, restart)."""
     axes = np.meshgrid(np.arange(protocol.seeds), np.arange(grid.n_cells), np.arange(protocol.restarts), indexing="ij")
     return Fits(*(axis.ravel().astype(np.int32) for axis in axes))
+
+
+def all_cells_observed(protocol: Protocol) -> Fits:
+    """Every (seed, restart), no cell held out."""
+    seed, restart = np.divmod(np.arange(protocol.seeds * protocol.restarts, dtype=np.int32), protocol.restarts)
+    return Fits(seed, np.full_like(seed, -1), restart)
 
 
 def split_sizes(n: int) -> tuple[int, int, int]:

@@ -4,7 +4,6 @@ import hashlib
 import io
 import json
 import platform
-import zipfile
 from collections.abc import Mapping
 from importlib import metadata, resources
 from pathlib import Path
@@ -13,13 +12,36 @@ from typing import Any, NamedTuple
 import jax
 import jsonschema
 import numpy as np
+from jaxtyping import Float, Int
 
-from soopf_jax import atomic
+from soopf_jax import atomic, devices
 from soopf_jax.errors import UserError
+from soopf_jax.grid import Grid
 from soopf_jax.types import Json
 
 SCHEMA_VERSION = 1
+SEAL = "sha256"
+"""Where the provenance in result.json has the digests of the two files that are read again."""
+COLUMNS = {
+    **dict.fromkeys(("arm", "seed", "held_out", "restart"), ("i", 1)),
+    **dict.fromkeys(("selected", "failed"), ("b", 1)),
+    **dict.fromkeys(("validation", "inj", "non_injective"), ("f", 1)),
+    **dict.fromkeys(("C_sup", "C_op", "Q"), ("f", 3)),
+    **{"test_counts": ("i", 2), "loss": ("f", 2)},
+}
+"""The kind and the rank of the columns of fits.npz, a row per fit; others may be there."""
 _PACKAGES = ("soopf_jax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy")
+
+
+class Readings(NamedTuple):
+    """What the selected fits of seed 0 make of the first pair of the cell that each has never seen."""
+
+    pair: Int[np.ndarray, " folds"]
+    region: Float[np.ndarray, "folds patches supports"] | None
+    masks: dict[str, Float[np.ndarray, "folds supports patches"]]
+    """By assignment, slots in the order of the true supports; empty where the readout has none."""
+    energy: dict[str, Float[np.ndarray, "folds cells"]]
+    """By assignment, normalised, slots in the order of the true cells."""
 
 
 class Result(NamedTuple):
@@ -29,6 +51,8 @@ class Result(NamedTuple):
     """result.json."""
     fits: dict[str, np.ndarray]
     """fits.npz: `arm` is the index into the document's arms."""
+    readings: Readings | None = None
+    """What the report's examples show; not on disk."""
 
 
 def schema() -> Json:
@@ -52,37 +76,71 @@ def environment() -> dict[str, Any]:
         "device": device.device_kind,
         "platform": device.platform,
         "devices": jax.device_count(),
+        "threads": devices.threads(),
     }
 
 
-def save(result: Result, folder: Path, pages: Mapping[str, bytes], replace: bool) -> None:
-    """Write the whole folder, or nothing. `pages` are the report's files, by their path in the folder."""
+def save(result: Result, folder: Path, pages: Mapping[str, bytes], replace: bool, within: Path | None = None) -> None:
+    """Write the whole folder, or nothing. `pages` are the report's files, by their path in the folder.
+
+    It is put together `within` a folder of the same file system, by default the one where it will be.
+    """
     jsonschema.validate(result.document, schema())
-    document = json.dumps(result.document, indent=1, allow_nan=False) + "\n"
-    with atomic.new_folder(folder, replace) as new:
-        for name, data in {
-            "result.json": document.encode(),
-            "fits.npz": npz_bytes(result.fits),
-            **pages,
-        }.items():
+    fits = npz_bytes(result.fits)
+    document = json.dumps(sealed(result.document, fits), indent=1, allow_nan=False) + "\n"
+    with atomic.new_folder(folder, replace, within) as new:
+        for name, data in {"result.json": document.encode(), "fits.npz": fits, **pages}.items():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             atomic.write_bytes(new / name, data)
+
+
+def sealed(document: Json, fits: bytes) -> dict[str, Any]:
+    """The document with a digest of all else in it and one of fits.npz, so that a changed number is noticed."""
+    provenance = {name: value for name, value in document["provenance"].items() if name != SEAL}
+    content = {**document, "provenance": provenance}
+    seal = {"result.json": digest(content), "fits.npz": hashlib.sha256(fits).hexdigest()}
+    return {**content, "provenance": {**provenance, SEAL: seal}}
 
 
 def load(folder: Path) -> Result:
     """Read a finished run; anything else in its place is a user's mistake."""
     try:
-        document = json.loads((folder / "result.json").read_text())
+        document = json.loads((folder / "result.json").read_bytes())
         jsonschema.validate(document, schema())
-        fits = read_npz((folder / "fits.npz").read_bytes())
+        check_cells(document)
+        data = (folder / "fits.npz").read_bytes()
+        seal = sealed(document, data)["provenance"][SEAL]
+        if document["provenance"].get(SEAL, seal) != seal:
+            raise ValueError("its files are not as they were written")
+        fits = read_npz(data)
+        check_columns(fits)
     except FileNotFoundError as error:
         raise UserError(
             f"{folder} is not a finished run: no {Path(error.filename).name}; give another folder"
         ) from error
-    except (jsonschema.ValidationError, ValueError, OSError, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0]
+    except (jsonschema.ValidationError, ValueError, OSError, RecursionError) as error:
+        reason = str(error).splitlines()[0][:200]
         raise UserError(f"{folder} cannot be read as a run: {reason}; run it again with --overwrite") from error
     return Result(document, fits)
+
+
+def check_cells(document: Json) -> None:
+    """A ValueError unless every arm has its scores by the cells of the grid, or by the pairs of cells of two edits."""
+    grid = Grid.of(**document["provenance"]["grid"])
+    for arm in document["arms"]:
+        spreads = [(arm[name]["per_cell"], grid.cell_names) for name in ("inj", "non_injective")]
+        spreads += [(s["per_combination"], grid.combination_names(2)) for s in arm.get("two_edits", {}).values()]
+        if any(scores and set(scores) != set(names) for scores, names in spreads):
+            raise ValueError(f"the scores of {arm['assignment']} are not those of its grid")
+
+
+def check_columns(fits: Mapping[str, np.ndarray]) -> None:
+    """A ValueError unless every column has a row per fit, and those that are known their kind and rank."""
+    if len({column.shape[:1] for column in fits.values()} | {()}) != 2:
+        raise ValueError("fits.npz does not have a row per fit")
+    for name in COLUMNS.keys() & fits.keys():
+        if (fits[name].dtype.kind, fits[name].ndim) != COLUMNS[name]:
+            raise ValueError(f"column {name} of fits.npz is {fits[name].dtype} of shape {list(fits[name].shape)}")
 
 
 def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -93,6 +151,13 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def read_npz(data: bytes) -> dict[str, np.ndarray]:
-    """All arrays of an npz file, never a pickle."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    """All arrays of an npz file, never a pickle; a ValueError over any other content."""
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    # A damaged archive fails in a dozen ways: in zipfile, zlib, numpy's header parser or the allocator.
+    except Exception as error:
+        raise ValueError(f"no npz file ({error or type(error).__name__})") from error
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ValueError("no npz file: it holds something that is no array")
+    return arrays

@@ -5,52 +5,41 @@ result = benchmark(load_features("tokens.npz"), readout=my_readout, assignments=
 result.document["arms"][0]["inj"]["mean"]
 """
 
-import itertools
-import re
+import sys
 import time
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from soopf_jax import align, atomic, plugins, results, score
+from soopf_jax import align, devices, plugins, results, router_diagnostic, score
+from soopf_jax.assignments import FACTORIAL
 from soopf_jax.errors import UserError
-from soopf_jax.fit import (
-    EVALUATION_BLOCK,
-    Arm,
-    FitStats,
-    Group,
-    PreparedTable,
-    Program,
-    dims_of,
-    make_group,
-    make_program,
-    prepare_table,
+from soopf_jax.fit import Arm, FitStats, PreparedTable, dims_of, prepare_table
+from soopf_jax.objectives import Objective, weights_of, with_weights
+from soopf_jax.protocol import (
+    Fits,
+    Protocol,
+    all_cells_observed,
+    check_cells,
+    effective_batch_size,
+    leave_one_cell_out,
 )
-from soopf_jax.objectives import with_weights
-from soopf_jax.protocol import Fits, Protocol, check_cells, effective_batch_size, leave_one_cell_out
-from soopf_jax.results import Result
+from soopf_jax.results import Readings, Result
+from soopf_jax.router_diagnostic import has_masks
+from soopf_jax.train import ROUTER, Columns, Plan, Session, make_plan, make_trainer, train_arm
 from soopf_jax.types import Assignment, FeatureTable, Json, Readout
 
-CHUNKS = 20
-"""Progress reports per group of fits."""
-
-Advance = Callable[[int], None]
-Progress = Callable[[str, int], AbstractContextManager[Advance]]
-"""(description, total fit-steps) -> context manager that gives a function to call with fit-steps done."""
-Columns = dict[str, np.ndarray]
-"""Values of some fits by name, a row per fit."""
+PAIRS_AT_ONCE = 32
+"""Pairs of a table that are looked at together; a constant channel is rare, so that the first few decide."""
 
 
 def make_arms(
     readout: str | Readout,
     assignments: Sequence[str | Assignment] | None = None,
-    objective: str | Mapping[str, float] | None = None,
+    objective: str | Objective | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> list[Arm]:
     """One arm per assignment, from names, `package.module:attr` or values.
@@ -63,11 +52,8 @@ def make_arms(
     objective = objective or ("native" if probe else "core")
     if probe and (list(assignments) != ["native"] or objective != "native"):
         raise UserError("a probe is trained on native axis labels; leave --assignment and --objective out, or native")
-    if isinstance(objective, str):
-        terms = plugins.resolve("objective", plugins.OBJECTIVES, objective)
-    else:
-        terms = with_weights({}, objective)
-    terms = with_weights(terms, weights or {})
+    terms = plugins.resolve("objective", plugins.OBJECTIVES, objective) if isinstance(objective, str) else objective
+    terms = with_weights(with_weights({}, terms), weights or {})
     return [
         Arm(
             part,
@@ -85,50 +71,69 @@ def benchmark(
     table: FeatureTable,
     readout: str | Readout = "soopf",
     assignments: Sequence[str | Assignment] | None = None,
-    objective: str | Mapping[str, float] | None = None,
+    objective: str | Objective | None = None,
     weights: Mapping[str, float] | None = None,
     protocol: Protocol | None = None,
     config: Json | None = None,
-    work: Path | None = None,
-    progress: Progress | None = None,
+    session: Session | None = None,
     on_arm: Callable[[Json], None] = lambda arm: None,
+    router: bool = False,
 ) -> Result:
     """Run the whole protocol for every assignment.
 
-    `config` is recorded as it is; `work` is a folder that keeps finished groups of fits, so that an interrupted run
-    goes on there; `on_arm` gets each arm's scores as soon as they are known.
+    `config` is recorded as it is; `session` says how the run is carried out; `on_arm` gets each arm's scores as soon
+    as they are known; `router` adds the diagnostic of fits that have seen all cells.
     """
-    protocol = protocol or Protocol()
+    protocol, session = protocol or Protocol(), session or Session()
     arms = make_arms(readout, assignments, objective, weights)
     check_table(table, arms[0])
+    if router:
+        check_router(table, arms[0].readout)
     fits = leave_one_cell_out(table.grid, protocol)
-    prepared = prepare_table(table, arms[0].readout)
-    per_program = seeds_per_program(protocol)
+    prepared = prepare_table(table, arms[0].readout, protocol.source_scale)
+    plan, trainer = make_plan(arms[0], table, prepared, protocol, fits, session)
+    announce(plan, session)
     rows: list[dict[str, Any]] = []
     columns: list[Columns] = []
+    examples: list[tuple[Any, Any]] = []
     seconds = {}
     for index, arm in enumerate(arms):
         begin = time.monotonic()
-        stats = FitStats(**run_arm(arm, table, prepared, protocol, fits, per_program, work, progress))
+        if index:
+            trainer = make_trainer(arm, table, prepared, protocol, fits, plan.fits_per_program)
+        trained = train_arm(trainer, arm, table, prepared, protocol, fits, session)
         seconds[arm.assignment_name] = round(time.monotonic() - begin, 1)
-        scores = score.score_fits(fits, stats, table.grid)
-        rows.append(arm_record(arm, fits, stats, scores, table))
-        columns.append(fit_columns(index, fits, stats, scores))
+        stats = stats_of(trained)
+        scores = score.score_fits(fits, stats, table.grid, protocol.ties)
+        rows.append(arm_record(arm, fits, stats, scores, table, trained))
+        columns.append(fit_columns(index, fits, stats, scores, trained))
+        examples.append((stats.example_energy, stats.example_masks))
         on_arm(rows[-1])
     document = {
         "schema_version": results.SCHEMA_VERSION,
         "protocol": protocol.label,
         "config": dict(config or {}) | {"protocol": asdict(protocol)},
-        "provenance": provenance(table, per_program * len(fits.seed) // protocol.seeds, seconds)
+        "provenance": provenance(table, plan, seconds)
         | {
             "effective_batch_size": effective_batch_size(table.cell, table.grid, protocol.batch_size),
             "chance": {"inj": 1 / table.grid.n_cells, "recovery": align.chance_recovery(table.grid)},
         },
         "arms": rows,
         "tests": score.all_tests([(row["assignment"], row) for row in rows]),
-        "warnings": [*unseen_pairs(table), *(note for row in rows for note in trouble(row, row["inj"]["mean"]))],
+        "warnings": [
+            *unseen_pairs(prepared),
+            *constant_channels(table),
+            *maskless(arms[0], table, prepared, protocol),
+            *(note for row in rows for note in trouble(row, row["inj"]["mean"])),
+        ],
     }
-    return Result(document, {name: np.concatenate([c[name] for c in columns]) for name in columns[0]})
+    if router:
+        document["router"] = router_of_all_cells(arms[0], table, prepared, protocol, plan, session)
+    return Result(
+        document,
+        {name: np.concatenate([c[name] for c in columns]) for name in columns[0]},
+        readings(table, [row["assignment"] for row in rows], columns, examples),
+    )
 
 
 def check_table(table: FeatureTable, arm: Arm) -> None:
@@ -138,7 +143,23 @@ def check_table(table: FeatureTable, arm: Arm) -> None:
         raise UserError(f"readout {arm.readout_name} needs region maps, which these features lack; add `region`")
 
 
-def provenance(table: FeatureTable, fits_per_program: int, seconds: Mapping[str, float]) -> dict[str, Any]:
+def check_router(table: FeatureTable, readout: Readout) -> None:
+    """There are region maps to compare masks with."""
+    if table.region is None:
+        raise UserError("the router diagnostic needs region maps, which these features lack; leave --router out")
+    if readout.labels == "native":
+        raise UserError("a probe has no router; leave --router out")
+
+
+def announce(plan: Plan, session: Session) -> None:
+    """Tell who waits what was chosen."""
+    if session.progress:
+        shared = f" over {jax.device_count()} devices" if jax.device_count() > 1 else ""
+        needed, there = plan.bytes_per_device / 1e9, devices.memory_of_device() / 1e9
+        print(f"{plan.fits_per_program} fits per program{shared}: {needed:.2f} of {there:.1f} GB", file=sys.stderr)
+
+
+def provenance(table: FeatureTable, plan: Plan, seconds: Mapping[str, float]) -> dict[str, Any]:
     """What any result says about the features and the machine that it comes from."""
     return {
         "features": dict(table.provenance),
@@ -147,101 +168,57 @@ def provenance(table: FeatureTable, fits_per_program: int, seconds: Mapping[str,
         "pairs": len(table.cell),
         "patches": table.source.shape[1],
         "channels": table.source.shape[2],
-        "fits_per_program": fits_per_program,
+        **plan._asdict(),
         "seconds": dict(seconds),
     }
 
 
-def seeds_per_program(protocol: Protocol) -> int:
-    """Seeds trained together: one on a CPU, where its fits just fill the caches; all of them elsewhere."""
-    return 1 if jax.default_backend() == "cpu" else protocol.seeds
+def stats_of(columns: Columns) -> FitStats:
+    """The columns of training that scores are made of."""
+    return FitStats(*(columns.get(name) for name in FitStats._fields))
 
 
-def run_arm(
-    arm: Arm,
-    table: FeatureTable,
-    prepared: PreparedTable,
-    protocol: Protocol,
-    fits: Fits,
-    per_program: int,
-    work: Path | None = None,
-    progress: Progress | None = None,
-    test: PreparedTable | None = None,
-) -> Columns:
-    """Train and evaluate every fit of an arm, group by group; rows in the order of `fits`.
-
-    The fields of FitStats and, where there is a `test` table, `energy`: that of its pairs, normalised.
-    """
-    program = make_program(arm, table.grid, dims_of(table, protocol), protocol)
-    per_seed = len(fits.seed) // protocol.seeds
-    description = f"{arm.readout_name} {arm.assignment_name}"
-    bar = progress(description, len(fits.seed) * protocol.steps) if progress else nullcontext(lambda done: None)
-    groups = []
-    with bar as advance:
-        for first in range(0, protocol.seeds, per_program):
-            # The last group is filled up with copies of the last seed, so that one compiled program serves all.
-            seeds = np.minimum(np.arange(first, first + per_program), protocol.seeds - 1)
-            real = per_seed * min(per_program, protocol.seeds - first)
-            saved = work / f"{re.sub('[^A-Za-z0-9.-]', '-', arm.assignment_name)}-{first}.npz" if work else None
-            columns = _read_group(saved)
-            if columns is not None:
-                advance(real * protocol.steps)
-            else:
-                group = make_group(table, arm, protocol, fits, seeds)
-                columns = _train_group(program, prepared, group, protocol.steps, real, advance, test)
-                if saved:
-                    atomic.write_bytes(saved, results.npz_bytes(columns))
-            groups.append({name: column[:real] for name, column in columns.items()})
-    return {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
-
-
-def _read_group(path: Path | None) -> Columns | None:
-    """What an earlier run saved of a group; None where there is nothing, or nothing that can be read."""
-    try:
-        return results.read_npz(path.read_bytes()) if path else None
-    except (OSError, ValueError, zipfile.BadZipFile):
-        return None
-
-
-def _train_group(
-    program: Program,
-    prepared: PreparedTable,
-    group: Group,
-    steps: int,
-    n_fits: int,
-    advance: Advance,
-    test: PreparedTable | None,
-) -> Columns:
-    """Train the fits of a group to the end and evaluate them; `advance` hears of every chunk of fit-steps."""
-    state = program.init(group)
-    bounds = np.unique(np.linspace(0, steps, CHUNKS + 1).astype(int)).tolist()
-    for start, stop in itertools.pairwise(bounds):
-        state, losses = program.advance(state, prepared, group, start, stop)
-        losses.block_until_ready()
-        advance(n_fits * (stop - start))
-    columns = program.evaluate(state, prepared, group)._asdict()
-    if test is not None:
-        columns["energy"] = program.energies(state, test)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), jax.device_get(columns))
-
-
-def arm_record(arm: Arm, fits: Fits, stats: FitStats, scores: score.FitScores, table: FeatureTable) -> dict[str, Any]:
+def arm_record(
+    arm: Arm, fits: Fits, stats: FitStats, scores: score.FitScores, table: FeatureTable, columns: Columns
+) -> dict[str, Any]:
     """One element of the result's `arms`."""
     record = {
         "assignment": arm.assignment_name,
         "readout": arm.readout_name,
         "objective": arm.objective_name,
         "selector": arm.assignment.selector,
-        "weights": dict(arm.objective),
+        "weights": weights_of(arm.objective),
         "sees": list(arm.sees),
         **score.score_arm(fits, stats, scores, table.grid),
+        "router": router_record(fits, stats, scores.selected, columns),
     }
     if not jax.tree.leaves(arm.assignment.init(jax.random.key(0), table.grid)):
         record |= {"recovery": None, "exact_recovery": None}  # nothing was learned, so nothing was recovered
     return record
 
 
-def fit_columns(arm: int, fits: Fits, stats: FitStats, scores: score.FitScores) -> Columns:
+def router_record(fits: Fits, stats: FitStats, selected: np.ndarray, columns: Columns) -> dict[str, Any] | None:
+    """Mean mask IoU and agreement of the selected fits; None where there are no masks or no regions."""
+    fields = router_diagnostic.RouterStats._fields
+    if ROUTER + fields[0] not in columns:
+        return None
+    sums = router_diagnostic.RouterStats(*(columns[ROUTER + name] for name in fields))
+    return router_diagnostic.summarise(fits, selected, router_diagnostic.score_fits(sums, stats.failed))
+
+
+def router_of_all_cells(
+    arm: Arm, table: FeatureTable, prepared: PreparedTable, protocol: Protocol, plan: Plan, session: Session
+) -> dict[str, Any] | None:
+    """The paper's diagnostic: factorial fits on all cells, scored on the pairs that no seed's split has used."""
+    arm = arm._replace(assignment=FACTORIAL, assignment_name="router")
+    fits = all_cells_observed(protocol)
+    trainer = make_trainer(arm, table, prepared, protocol, fits, plan.fits_per_program)
+    columns = train_arm(trainer, arm, table, prepared, protocol, fits, session)
+    stats = stats_of(columns)
+    return router_record(fits, stats, score.select_restarts(fits, stats, protocol.ties), columns)
+
+
+def fit_columns(arm: int, fits: Fits, stats: FitStats, scores: score.FitScores, trained: Columns) -> Columns:
     """The rows of `fits.npz` for one arm."""
     return {
         "arm": np.full(len(fits.seed), arm, np.int32),
@@ -257,16 +234,60 @@ def fit_columns(arm: int, fits: Fits, stats: FitStats, scores: score.FitScores) 
         "Q": stats.q,
         "test_counts": stats.test_counts,
         "failed": stats.failed,
+        "loss": trained["loss"],
     }
 
 
-def unseen_pairs(table: FeatureTable) -> list[str]:
+def readings(
+    table: FeatureTable,
+    assignments: Sequence[str],
+    columns: Sequence[Columns],
+    examples: Sequence[tuple[Any, Any]],
+) -> Readings | None:
+    """What the report's examples show; None if seed 0 has a fold without a selected fit."""
+    grid = table.grid
+    pair = np.array([int(np.argmax(table.cell == cell)) for cell in range(grid.n_cells)])
+    masks, energy = {}, {}
+    for name, fits, (energies, router) in zip(assignments, columns, examples, strict=True):
+        chosen = np.flatnonzero((fits["seed"] == 0) & fits["selected"])
+        if len(chosen) < grid.n_cells:
+            return None
+        supports = [align.injective(c) for c in fits["C_sup"][chosen]]
+        operations = [align.injective(c) for c in fits["C_op"][chosen]]
+        by_slot = energies[chosen].reshape(-1, grid.n_supports, grid.n_operations)
+        energy[name] = np.stack([e[s][:, o].ravel() for e, s, o in zip(by_slot, supports, operations, strict=True)])
+        if router is not None:
+            masks[name] = np.stack([m[s] for m, s in zip(router[chosen], supports, strict=True)])
+    return Readings(pair, table.region[:][pair] if table.region is not None else None, masks, energy)
+
+
+def unseen_pairs(table: PreparedTable) -> list[str]:
     """A warning if the encoder does not see some edit at all."""
-    blocks = (table.delta[i : i + EVALUATION_BLOCK] for i in range(0, len(table.cell), EVALUATION_BLOCK))
-    unchanged = sum(int(np.sum(~np.any(block, axis=(1, 2)))) for block in blocks)
-    if not unchanged:
+    changed = devices.to_host(table.changed)
+    if changed.all():
         return []
-    return [f"{unchanged} of {len(table.cell)} pairs have zero delta: the encoder does not see their edit"]
+    unchanged = int((~changed).sum())
+    return [f"{unchanged} of {len(changed)} pairs have zero delta: the encoder does not see their edit"]
+
+
+def constant_channels(table: FeatureTable) -> list[str]:
+    """A warning if some channels have one value in every patch of every image, and so tell nothing."""
+    suspects, rows = np.arange(table.source.shape[2]), slice(0, PAIRS_AT_ONCE)
+    first = [tokens[rows][0, 0] for tokens in (table.source, table.delta)]
+    while len(suspects) and rows.start < len(table.cell):
+        for tokens, value in zip((table.source, table.delta), first, strict=True):
+            suspects = suspects[(tokens[rows][:, :, suspects] == value[suspects]).all(axis=(0, 1))]
+        rows = slice(rows.stop, rows.stop + PAIRS_AT_ONCE)
+    if not len(suspects):
+        return []
+    return [f"{len(suspects)} of {table.source.shape[2]} channels are constant over all images: they tell nothing"]
+
+
+def maskless(arm: Arm, table: FeatureTable, prepared: PreparedTable, protocol: Protocol) -> list[str]:
+    """A note if the objective has a mask term, but the readout no masks."""
+    if not weights_of(arm.objective).get("mask") or has_masks(arm.readout, prepared, dims_of(table, protocol)):
+        return []
+    return [f"readout {arm.readout_name} has no masks, so that the loss term mask is 0"]
 
 
 def trouble(row: Json, mean: float | None) -> list[str]:

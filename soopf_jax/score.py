@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
@@ -18,6 +19,8 @@ from soopf_jax.grid import Grid
 from soopf_jax.protocol import Fits
 
 COLLAPSE_THRESHOLDS = (0.4, 0.5, 0.6)
+SAME_DIFFERENCE = 1e-9
+"""Differences between seeds that vary by less are equal up to rounding, and have no t."""
 
 
 class FitScores(NamedTuple):
@@ -34,14 +37,14 @@ class FitScores(NamedTuple):
     selected: Bool[np.ndarray, " fits"]
 
 
-def score_fits(fits: Fits, fit_stats: FitStats, grid: Grid) -> FitScores:
+def score_fits(fits: Fits, fit_stats: FitStats, grid: Grid, ties: str = "first") -> FitScores:
     """Align every fit on its own optimisation pairs, score it on its held-out cell, and select one restart per fold."""
     rows = [
-        _score_fit(FitStats(*(column[row] for column in fit_stats)), held_out, grid)
+        _score_fit(jax.tree.map(lambda column, row=row: column[row], fit_stats), held_out, grid)
         for row, held_out in enumerate(fits.held_out.tolist())
     ]
     inj, non_injective, recovered, distinct = map(np.array, zip(*rows, strict=True))
-    return FitScores(inj, non_injective, recovered, distinct, select_restarts(fits, fit_stats))
+    return FitScores(inj, non_injective, recovered, distinct, select_restarts(fits, fit_stats, ties))
 
 
 def _score_fit(fit: FitStats, held_out: int, grid: Grid) -> tuple[float, float, float, bool]:
@@ -59,13 +62,13 @@ def _score_fit(fit: FitStats, held_out: int, grid: Grid) -> tuple[float, float, 
     )
 
 
-def select_restarts(fits: Fits, fit_stats: FitStats) -> Bool[np.ndarray, " fits"]:
-    """The restart with the best validation accuracy of each fold: the first on ties, never a failed one."""
+def select_restarts(fits: Fits, fit_stats: FitStats, ties: str = "first") -> Bool[np.ndarray, " fits"]:
+    """The restart with the best validation accuracy of each fold: the first or last on ties, never a failed one."""
     validation = np.where(fit_stats.failed, -np.inf, fit_stats.validation)
     selected = np.zeros(len(validation), bool)
     for fold in np.unique(np.stack([fits.seed, fits.held_out]), axis=1).T:
         rows = np.flatnonzero((fits.seed == fold[0]) & (fits.held_out == fold[1]))
-        rows = rows[np.argsort(fits.restart[rows])]
+        rows = rows[np.argsort(fits.restart[rows])][:: 1 if ties == "first" else -1]
         best = rows[np.argmax(validation[rows])]
         selected[best] = np.isfinite(validation[best])
     return selected
@@ -132,7 +135,7 @@ def paired_test(a: Sequence[float | None], b: Sequence[float | None]) -> dict[st
         return result
     difference = np.array(a, float) - np.array(b, float)
     result["mean_diff"] = number(difference.mean())
-    if len(difference) > 1 and np.ptp(difference) > 0:
+    if len(difference) > 1 and np.ptp(difference) > SAME_DIFFERENCE:
         test = stats.ttest_rel(np.array(a, float), np.array(b, float))
         result["t"], result["p"] = number(test.statistic), number(test.pvalue)
     return result

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from math import comb
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +18,10 @@ from soopf_jax.assignments import FACTORIAL
 from soopf_jax.errors import UserError
 from soopf_jax.fit import Arm, FitStats, prepare_table
 from soopf_jax.grid import Grid
-from soopf_jax.protocol import QUICK, Fits, Protocol, pairs_per_batch, split_sizes
+from soopf_jax.objectives import Objective
+from soopf_jax.protocol import QUICK, Fits, Protocol, all_cells_observed, pairs_per_batch, split_sizes
 from soopf_jax.results import Result
+from soopf_jax.train import Session, make_plan, train_arm
 from soopf_jax.types import Assignment, FeatureTable, Json, Readout
 
 PAPER = (5, 5, 2000)
@@ -106,32 +107,32 @@ def benchmark(
     test: FeatureTable,
     readout: str | Readout = "soopf",
     assignments: Sequence[str | Assignment] | None = None,
-    objective: str | Mapping[str, float] | None = None,
+    objective: str | Objective | None = None,
     weights: Mapping[str, float] | None = None,
     protocol: Protocol | None = None,
     config: Json | None = None,
-    work: Path | None = None,
-    progress: runner.Progress | None = None,
+    session: Session | None = None,
     on_arm: Callable[[Json], None] = lambda arm: None,
 ) -> Result:
     """Train on the single edits of `table`, all cells observed, and read the two edits of every pair of `test`.
 
     The rest is as in `runner.benchmark`.
     """
-    protocol = protocol or Protocol(*PAPER)
+    protocol, session = protocol or Protocol(*PAPER), session or Session()
     arm = make_arm(readout, assignments, objective, weights)
     runner.check_table(table, arm)
     check_test(table, test)
-    fits, per_program = all_cells_observed(protocol), runner.seeds_per_program(protocol)
+    fits = all_cells_observed(protocol)
     begin = time.monotonic()
-    prepared, test_prepared = (prepare_table(t, arm.readout) for t in (table, test))
-    columns = runner.run_arm(arm, table, prepared, protocol, fits, per_program, work, progress, test_prepared)
+    prepared, test_prepared = (prepare_table(t, arm.readout, protocol.source_scale) for t in (table, test))
+    plan, trainer = make_plan(arm, table, prepared, protocol, fits, session)
+    runner.announce(plan, session)
+    columns = train_arm(trainer, arm, table, prepared, protocol, fits, session, test_prepared)
     seconds = {arm.assignment_name: round(time.monotonic() - begin, 1)}
-    energy = columns.pop("energy")
-    stats = FitStats(**columns)
-    shares = score_fits(energy, test.cell, stats, table.grid)
-    scores = score.score_fits(fits, stats, table.grid)
-    row = runner.arm_record(arm, fits, stats, scores, table)
+    stats = runner.stats_of(columns)
+    shares = score_fits(columns["energy"], test.cell, stats, table.grid)
+    scores = score.score_fits(fits, stats, table.grid, protocol.ties)
+    row = runner.arm_record(arm, fits, stats, scores, table, columns)
     for name in ("inj", "non_injective"):
         row[name] |= {"per_cell": {}}  # undefined, as no cell is held out
     row["two_edits"] = {name: spread(fits, scores.selected, share, table.grid) for name, share in shares.items()}
@@ -140,7 +141,7 @@ def benchmark(
         "schema_version": results.SCHEMA_VERSION,
         "protocol": label(protocol),
         "config": dict(config or {}) | {"edits": "two", "protocol": asdict(protocol)},
-        "provenance": runner.provenance(table, per_program * protocol.restarts, seconds)
+        "provenance": runner.provenance(table, plan, seconds)
         | {
             "effective_batch_size": batch_size(table, protocol),
             "test_features": dict(test.provenance),
@@ -150,18 +151,19 @@ def benchmark(
         "arms": [row],
         "tests": [],
         "warnings": [
-            *(note for pairs in (table, test) for note in runner.unseen_pairs(pairs)),
+            *(note for pairs in (prepared, test_prepared) for note in runner.unseen_pairs(pairs)),
+            *runner.constant_channels(table),
             *runner.trouble(row, row["two_edits"]["joint"]["mean"]),
         ],
     }
     per_fit = {name: share.mean(axis=1) for name, share in shares.items()}
-    return Result(document, runner.fit_columns(0, fits, stats, scores) | per_fit)
+    return Result(document, runner.fit_columns(0, fits, stats, scores, columns) | per_fit)
 
 
 def make_arm(
     readout: str | Readout,
     assignments: Sequence[str | Assignment] | None,
-    objective: str | Mapping[str, float] | None,
+    objective: str | Objective | None,
     weights: Mapping[str, float] | None,
 ) -> Arm:
     """The one arm that can be tested here: a readout under the known grid, which does not see the edited support."""
@@ -182,12 +184,6 @@ def check_test(table: FeatureTable, test: FeatureTable) -> None:
     if len(counts) > len(names) or counts.min() < 1:
         missing = names[int(np.argmin(counts[: len(names)]))]
         raise UserError(f"two edits need pairs of all {len(names)} combinations, such as {missing}; add them")
-
-
-def all_cells_observed(protocol: Protocol) -> Fits:
-    """Every (seed, restart), no cell held out."""
-    seed, restart = np.divmod(np.arange(protocol.seeds * protocol.restarts, dtype=np.int32), protocol.restarts)
-    return Fits(seed, np.full_like(seed, -1), restart)
 
 
 def batch_size(table: FeatureTable, protocol: Protocol) -> int:

@@ -86,7 +86,7 @@ def one_torch_thread():
 def trained(request) -> Trained:
     table = noisy_table()
     arm = Arm(READOUT, resolve("assignment", ASSIGNMENTS, request.param), objectives.CORE)
-    group = make_group(table, arm, PROTOCOL, FITS, np.unique(FITS.seed))
+    group = make_group(table, arm, PROTOCOL, FITS, np.arange(len(FITS.seed)).reshape(len(np.unique(FITS.seed)), -1))
     program = make_program(arm, GRID, dims_of(table, PROTOCOL), PROTOCOL)
     prepared = prepare_table(table, READOUT)
     state = program.init(group)
@@ -213,7 +213,7 @@ def test_nine_masked_rows_give_the_loss_of_the_papers_eight(held_out):
 
 def test_evaluation_after_training(trained):
     table, group = noisy_table(), trained.group
-    state = FitState(trained.final, None, jnp.ones(group.held_out.shape, bool))
+    state = trained.program.init(group)._replace(params=trained.final)
     stats = jax.tree.map(np.asarray, trained.program.evaluate(state, trained.table, group))
     assert not stats.failed.any()
     for seed, fit, held_out, held_out_label in every_fit(group):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from soopf_jax import bench, results
+from soopf_jax.protocol import Protocol
 from tests.planted import planted_table
 
 TINY = ["--seeds", "2", "--restarts", "1", "--steps", "4"]
@@ -102,10 +103,9 @@ def test_the_folder_s_name_is_short_whatever_the_plug_in():
 
 
 def test_quick_changes_defaults_only():
-    assert (bench.parse(["--quick"]).seeds, bench.parse(["--quick"]).steps) == (3, 500)
-    mixed = bench.parse(["--steps", "7", "--quick"])
-    assert (mixed.seeds, mixed.restarts, mixed.steps) == (3, 2, 7)
-    assert (bench.parse([]).seeds, bench.parse([]).restarts, bench.parse([]).steps) == (10, 5, 2000)
+    assert bench.parse(["--quick"]).protocol == Protocol(3, 2, 500)
+    assert bench.parse(["--steps", "7", "--quick"]).protocol == Protocol(3, 2, 7)
+    assert bench.parse([]).protocol == Protocol(10, 5, 2000)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,9 @@ def program_of(assignment, protocol, dims):
 
 def train(arm, table, protocol=SHORT, change=lambda group: group, seeds=(0,), bounds=None):
     """Program, final state and group of some seeds."""
-    group = change(make_group(table, arm, protocol, leave_one_cell_out(table.grid, protocol), np.array(seeds)))
+    fits = leave_one_cell_out(table.grid, protocol)
+    rows = np.stack([np.flatnonzero(fits.seed == seed) for seed in seeds])
+    group = change(make_group(table, arm, protocol, fits, rows))
     program = program_of(arm.assignment, protocol, dims_of(table, protocol))
     prepared = prepare_table(table, arm.readout)
     state = program.init(group)
@@ -78,7 +80,7 @@ def run_relabelled(assignment, cells, labels):
     table = planted_table(pairs_per_cell=10)
     arm = Arm(READOUT, assignment, objectives.CORE)
     protocol = Protocol(seeds=1, restarts=2, steps=40)
-    group = make_group(table, arm, protocol, leave_one_cell_out(GRID, protocol), np.array([0]))
+    group = make_group(table, arm, protocol, leave_one_cell_out(GRID, protocol), np.arange(18)[None])
     program = program_of(assignment, protocol, dims_of(table, protocol))
     state = program.init(group)
     rows = np.argsort(labels)

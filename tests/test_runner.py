@@ -10,6 +10,7 @@ from soopf_jax import align, assignments, results
 from soopf_jax.errors import UserError
 from soopf_jax.protocol import Protocol
 from soopf_jax.runner import benchmark
+from soopf_jax.train import Session
 from tests.planted import GRID, planted_table
 
 PROTOCOL = Protocol(seeds=2, restarts=2, steps=300)
@@ -97,21 +98,21 @@ def test_an_assignment_that_cheats_meets_shuffled_labels_and_misses_the_grid():
 
 def test_finished_groups_are_not_trained_again(tmp_path, monkeypatch):
     protocol = Protocol(seeds=2, restarts=1, steps=3)
-    first = benchmark(planted_table(10), assignments=["learned"], protocol=protocol, work=tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
-    monkeypatch.setattr("soopf_jax.runner._train_group", lambda *_: pytest.fail("trained again"))
-    second = benchmark(planted_table(10), assignments=["learned"], protocol=protocol, work=tmp_path)
+    first = benchmark(planted_table(10), assignments=["learned"], protocol=protocol, session=Session(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["learned-0.npz", "learned-1.npz", "plan.json"]
+    monkeypatch.setattr("soopf_jax.train._train", lambda *_: pytest.fail("trained again"))
+    second = benchmark(planted_table(10), assignments=["learned"], protocol=protocol, session=Session(tmp_path))
     assert results.npz_bytes(first.fits) == results.npz_bytes(second.fits)
 
 
 def test_a_damaged_group_is_trained_again(tmp_path):
     protocol = Protocol(seeds=2, restarts=1, steps=3)
-    first = benchmark(planted_table(10), assignments=["learned"], protocol=protocol, work=tmp_path)
+    first = benchmark(planted_table(10), assignments=["learned"], protocol=protocol, session=Session(tmp_path))
     damaged = tmp_path / "learned-1.npz"
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
-    second = benchmark(planted_table(10), assignments=["learned"], protocol=protocol, work=tmp_path)
+    second = benchmark(planted_table(10), assignments=["learned"], protocol=protocol, session=Session(tmp_path))
     assert results.npz_bytes(first.fits) == results.npz_bytes(second.fits)
 
 

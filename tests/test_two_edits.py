@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soopf_jax import bench, edits, results, runner, two_edits
+from soopf_jax import bench, edits, results, score, train, two_edits
 from soopf_jax.align import SlotMap
 from soopf_jax.errors import UserError
 from soopf_jax.fit import FitStats
@@ -22,6 +22,7 @@ from soopf_jax.readouts.soopf import READOUT
 from soopf_jax.report import page
 from soopf_jax.substrates import coco, folder, pairs
 from soopf_jax.substrates import shapes3d_lite as lite
+from soopf_jax.train import Session
 from soopf_jax.types import SubstrateRequest
 from tests.planted import GRID, planted_table
 
@@ -223,7 +224,7 @@ def test_the_best_restart_of_each_seed_counts():
     shares = two_edits.score_fits(energy, np.arange(27), stats, GRID)
     np.testing.assert_allclose(shares["joint"].mean(axis=1), [0, 1, 1 / 3, np.nan])
     selected = np.array([False, True, True, False])
-    np.testing.assert_array_equal(runner.score.select_restarts(fits, stats), selected)
+    np.testing.assert_array_equal(score.select_restarts(fits, stats), selected)
     joint = two_edits.spread(fits, selected, shares["joint"], GRID)
     assert joint["per_seed"] == pytest.approx([1, 1 / 3])
     assert (joint["mean"], joint["sd"]) == pytest.approx((2 / 3, 1 / 3))
@@ -253,7 +254,7 @@ def work(tmp_path_factory) -> Path:
 def planted(work):
     shown = []
     test = planted_table(4, edits=2)
-    result = two_edits.benchmark(planted_table(), test, protocol=PROTOCOL, work=work, on_arm=shown.append)
+    result = two_edits.benchmark(planted_table(), test, protocol=PROTOCOL, session=Session(work), on_arm=shown.append)
     assert shown == result.document["arms"]
     return result
 
@@ -287,17 +288,18 @@ def test_the_result_keeps_to_the_schema_and_no_cell_was_held_out(planted):
 
 def test_the_report_shows_every_combination(planted):
     files = page.pages(planted)
-    assert set(files) == {"report.html", "figures/two_edit_scores.svg", "figures/two_edit_scores.png"}
+    names = ("two_edit_scores", "training_curves")
+    assert set(files) == {"report.html", *(f"figures/{name}.{kind}" for name in names for kind in ("svg", "png"))}
     html = files["report.html"].decode()
     assert "two edits, 2 seeds x 2 restarts on all 9 cells, 300 steps (custom protocol, not the paper&#x27;s 5" in html
     assert all(f"<td>{name}</td>" in html for name in GRID.combination_names(2))
 
 
 def test_labels_dealt_at_random_are_met_by_chance_and_trained_fits_are_not_trained_again(planted, work, monkeypatch):
-    monkeypatch.setattr(runner, "_train_group", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(train, "_train", lambda *_: pytest.fail("trained again"))
     test = planted_table(4, edits=2)
     dealt = test._replace(cell=np.random.default_rng(0).permutation(test.cell))
-    result = two_edits.benchmark(planted_table(), dealt, protocol=PROTOCOL, work=work)
+    result = two_edits.benchmark(planted_table(), dealt, protocol=PROTOCOL, session=Session(work))
     # A perfect reading meets one label in 27: 4 of 108 pairs, with a deviation of 2.
     assert result.document["arms"][0]["two_edits"]["joint"]["mean"] < 0.1
 
@@ -327,18 +329,19 @@ def test_what_cannot_be_tested_gets_one_line(parts, message):
 
 def test_five_seeds_unless_others_are_asked_for():
     for args in (["--edits", "two"], ["--edits=two"]):
-        assert (bench.parse(args).seeds, bench.parse(args).restarts, bench.parse(args).steps) == (5, 5, 2000)
-    assert bench.parse(["--edits", "two", "--seeds", "2"]).seeds == 2
-    assert bench.parse(["--quick", "--edits", "two"]).seeds == 3
-    assert bench.parse(["--edits", "one"]).seeds == 10
+        assert bench.parse(args).protocol == Protocol(5, 5, 2000)
+    assert bench.parse(["--edits", "two", "--seeds", "2"]).protocol.seeds == 2
+    assert bench.parse(["--quick", "--edits", "two"]).protocol.seeds == 3
+    assert bench.parse(["--edits", "one"]).protocol.seeds == 10
     assert two_edits.label(Protocol(5, 5, 2000)) == "full"
     assert two_edits.label(Protocol(3, 2, 500)) == "quick"
     assert two_edits.label(Protocol(10, 5, 2000)) == "custom"
 
 
-def test_the_configuration_of_single_edits_is_as_it_was():
+def test_the_configuration_names_the_features_of_both_tables():
     config = bench.record(bench.parse([]), Protocol(), ["key"])
-    assert not {"edits", "test_features_key"} & set(config)
+    assert (config["edits"], config["features_key"]) == ("one", "key")
+    assert "test_features_key" not in config
     assert bench.record(bench.parse(["--edits", "two"]), Protocol(), ["a", "b"])["test_features_key"] == "b"
 
 

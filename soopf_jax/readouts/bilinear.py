@@ -26,7 +26,7 @@ class Bilinear(nn.Module):
         v = self.param("V", normal(channels**-0.5), (channels, self.width))
         b = self.param("b", normal(self.width**-0.5), (self.operations, self.width))
         content = pair.content @ (v @ b.T)  # folded like the router: <V x, b> = <x, V^T b>
-        return ReadoutOutput(jax.nn.softplus((position * pair.salience[:, None]).T @ content))
+        return ReadoutOutput(jax.nn.softplus((position * pair.salience) @ content))
 
 
 def init(key: jax.Array, dims: Dims) -> PyTree:

@@ -16,11 +16,11 @@ class Router(nn.Module):
     width: int
 
     @nn.compact
-    def __call__(self, source: Float[Array, "patches channels"]) -> Float[Array, "patches supports"]:
-        """Logits, with the supports last."""
+    def __call__(self, source: Float[Array, "patches channels"]) -> Float[Array, "supports patches"]:
+        """Logits, with the patches last: element-wise work on long rows is what a CPU vectorises."""
         patches, channels = source.shape
         w_z = self.param("W_z", normal(channels**-0.5), (channels, self.width))
         p = self.param("p", normal(0.02), (patches, self.width))
         q = self.param("q", normal(self.width**-0.5), (self.supports, self.width))
         # <W_z z + p, q> = <z, W_z^T q> + <p, q>: D x S products per patch instead of D x R.
-        return source.astype(jnp.float32) @ (w_z @ q.T) + p @ q.T
+        return (source.astype(jnp.float32) @ (w_z @ q.T) + p @ q.T).T

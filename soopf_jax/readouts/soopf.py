@@ -40,19 +40,19 @@ class SOOPF(nn.Module):
     def __call__(self, pair: Prepared, tau: Float[Array, ""]) -> ReadoutOutput:
         """E_{s,o} = A_s pi_{s,o}."""
         # M_{s,n} = softmax_s <W_z z_src,n + p_n, q_s>
-        masks = jax.nn.softmax(Router(self.supports, self.router_width, name="router")(pair.source), axis=-1)
+        masks = jax.nn.softmax(Router(self.supports, self.router_width, name="router")(pair.source), axis=0)
         # A_s = sum_n M_{s,n} sal_n
-        weights = masks * pair.salience[:, None]
-        mass = jnp.sum(weights, axis=0)
+        weights = masks * pair.salience
+        mass = jnp.sum(weights, axis=1)
         # h_s = sum_n M_{s,n} sal_n LN(delta_n) / A_s
-        h = weights.T @ pair.content / jnp.maximum(mass, TINY)[:, None]
+        h = weights @ pair.content / jnp.maximum(mass, TINY)[:, None]
         # pi_{s,o} = softmax_o(f(h_s) / tau)
         hidden = nn.Dense(self.hidden, kernel_init=lecun_normal(), name="hidden")(h)
         logits = nn.Dense(self.operations, kernel_init=lecun_normal(), name="operation")(
             jax.nn.gelu(hidden, approximate=False)
         )
         posterior = jax.nn.softmax(logits / tau, axis=-1)
-        return ReadoutOutput(mass[:, None] * posterior, masks.T)
+        return ReadoutOutput(mass[:, None] * posterior, masks)
 
 
 def prepare(pair: PairView) -> Prepared:

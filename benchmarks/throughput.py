@@ -1,0 +1,305 @@
+"""Time of a fit-step: the JAX program at several numbers of fits, three PyTorch loops, and the machine's limit.
+
+    python benchmarks/throughput.py                              # F = 1, 9, 45, 90, 450; some minutes
+    python benchmarks/throughput.py --quick --json -             # F = 45 only, under 50 seconds
+    python benchmarks/throughput.py --json speed.json --plot speed.png
+
+Two sections: large tokens (a ViT-L's) and small ones (pixels). All methods run in turn, `--rounds` times, so that a
+change of the machine's pace meets all alike; a ratio is the median over rounds of the ratios within a round. The floor
+is the operations of DESIGN.md section 3 at the rate of JAX's own 4096 x 1024 x 1024 product in the same round.
+"""
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jax.sharding import Mesh
+from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
+
+sys.path.insert(0, str(Path(__file__).parent))  # as for a script, so that `python -m` and the tests find it too
+
+import torch_loops
+
+from soopf_jax import cli, cost, results
+from soopf_jax.devices import mesh_for
+from soopf_jax.errors import UserError
+from soopf_jax.fit import Group, PreparedTable, Program, dims_of, make_group, make_program, prepare_table
+from soopf_jax.grid import Grid
+from soopf_jax.protocol import Fits, Protocol
+from soopf_jax.runner import make_arms
+from soopf_jax.types import FeatureTable, Json
+
+GRID = Grid.of(["floor", "wall", "object"], ["hue", "invert", "pattern"])
+PAIRS_PER_CELL = 16
+FITS_PER_SEED = 45
+PROTOCOL = Protocol()
+ARM = make_arms("soopf", ["factorial"])[0]
+SEQUENTIAL, PRECOMPUTED, BATCHED = "torch, one fit", "torch, one fit, LN precomputed", "torch, 45 fits in bmm"
+SPEEDUPS = {
+    "speedup_vs_torch": SEQUENTIAL,
+    "speedup_vs_torch_precomputed": PRECOMPUTED,
+    "speedup_vs_torch_batched": BATCHED,
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Measure the trainer against PyTorch and against the machine's limit."""
+
+    quick: bool = False
+    """Only F = 45, and fewer, shorter rounds: under 50 seconds on two idle cores."""
+    fits: tuple[int, ...] = (1, 9, 45, 90, 450)
+    """Numbers of fits per program; 45 are one seed of the protocol and are always measured."""
+    patches: int = 196
+    """N of the large tokens."""
+    channels: int = 1024
+    """D of the large tokens."""
+    small_patches: int = 64
+    """N of the small tokens."""
+    small_channels: int = 48
+    """D of the small tokens."""
+    rounds: int = 5
+    """How often each method is measured."""
+    seconds: float = 2.0
+    """Time of one measurement, about."""
+    json: str = ""
+    """FILE, or - for stdout: all figures as JSON. The table then goes to stderr."""
+    plot: str = ""
+    """FILE.png or .svg: fits per second against F."""
+
+
+class Method(NamedTuple):
+    """A way to train some fits together."""
+
+    fits: int
+    run: Callable[[int], None]
+    """Take that many steps, and wait until they are done."""
+    compile_seconds: float | None = None
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Measure, print, draw."""
+    options = parse(args)
+    out = sys.stderr if options.json == "-" else sys.stdout
+    document: dict[str, Any] = {"machine": machine(), "versions": versions(), "rounds": options.rounds}
+    if document["machine"]["load"] > 0.5:
+        load = document["machine"]["load"]
+        print(
+            f"warning: load {load:.1f}; a busy machine slows PyTorch's threads most, and flatters JAX", file=sys.stderr
+        )
+    for key, patches, channels in (
+        ("large_tokens", options.patches, options.channels),
+        ("small_tokens", options.small_patches, options.small_channels),
+    ):
+        document[key] = section(patches, channels, options.fits, options.rounds, options.seconds)
+        print(text(document[key]), file=out, flush=True)
+    document = document.pop("large_tokens") | document
+    if options.plot:
+        plot(document).savefig(options.plot)
+    if options.json == "-":
+        print(json.dumps(document, indent=1, allow_nan=False))
+    elif options.json:
+        Path(options.json).write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+
+
+def parse(args: Sequence[str] | None) -> Options:
+    """The command line; `--quick` changes defaults, and explicit values win."""
+    arguments = list(sys.argv[1:] if args is None else args)
+    default = Options(quick=True, fits=(FITS_PER_SEED,), rounds=3, seconds=0.5) if "--quick" in arguments else Options()
+    options = cli.parse(Options, "benchmarks.throughput", arguments, default)
+    for count in options.fits:
+        if count < 1 or (count > FITS_PER_SEED and count % FITS_PER_SEED):
+            raise UserError(f"--fits must be 1 to {FITS_PER_SEED}, or whole seeds of {FITS_PER_SEED}, not {count}")
+    if min(options.rounds, options.patches, options.channels, options.small_patches, options.small_channels) < 1:
+        raise UserError("--rounds and the sizes of tokens must be at least 1")
+    for file in (options.json, options.plot):
+        if not Path(file).parent.is_dir():
+            raise UserError(f"there is no folder {Path(file).parent}; make it or choose another file")
+    return options
+
+
+# ------------------------------------------------------------------------------------------------ methods
+
+
+def noise_table(patches: int, channels: int) -> FeatureTable:
+    """Tokens of the given size; training takes as long on them as on any."""
+    cell = np.repeat(np.arange(GRID.n_cells), PAIRS_PER_CELL).astype(np.int32)
+    shape = (2, len(cell), patches, channels)
+    source, delta = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    return FeatureTable(source, delta, None, cell, GRID, {})
+
+
+def program_of(table: FeatureTable, count: int) -> tuple[Program, Group]:
+    """The trainer's program, on one device, and `count` fits for it: up to 45 of a seed, held-out cells in turn."""
+    number = np.arange(count, dtype=np.int32)
+    seed, fit = np.divmod(number, FITS_PER_SEED)
+    fits = Fits(seed, held_out=fit % GRID.n_cells, restart=fit // GRID.n_cells)
+    group = make_group(table, ARM, PROTOCOL, fits, number.reshape(seed[-1] + 1, -1))
+    return make_program(ARM, GRID, dims_of(table, PROTOCOL), PROTOCOL, one_device()), group
+
+
+def one_device() -> Mesh:
+    """The floor is that of one device, so the trainer gets no more."""
+    return mesh_for(1, 1, devices=1)
+
+
+def jax_method(program: Program, group: Group, prepared: PreparedTable) -> Method:
+    """The trainer itself."""
+    state = program.init(group)
+
+    def run(steps: int) -> None:
+        nonlocal state
+        state, losses = program.advance(state, prepared, group, 0, steps)
+        losses.block_until_ready()
+
+    first, second = (timed(run, 1) for _ in range(2))
+    return Method(group.held_out.size, run, max(first - second, 0.0))
+
+
+def torch_method(loop: torch_loops.Loop, fits: int) -> Method:
+    """A PyTorch loop."""
+
+    def run(steps: int) -> None:
+        for number in range(steps):
+            loop.step(number)
+
+    return Method(fits, run)
+
+
+def methods_of(table: FeatureTable, counts: Sequence[int]) -> dict[str, Method]:
+    """All that is compared, by name."""
+    programs = {count: program_of(table, count) for count in sorted({*counts, FITS_PER_SEED})}
+    program, group = programs[FITS_PER_SEED]
+    task = torch_loops.task_of(table, group, program.init(group).params, PROTOCOL)
+    prepared = prepare_table(table, ARM.readout, mesh=one_device())
+    loops = {
+        SEQUENTIAL: torch_method(torch_loops.sequential(task, 0), 1),
+        PRECOMPUTED: torch_method(torch_loops.sequential(task, 0, precomputed=True), 1),
+        BATCHED: torch_method(torch_loops.batched(task), FITS_PER_SEED),
+    }
+    return loops | {jax_name(count): jax_method(*programs[count], prepared) for count in programs}
+
+
+def jax_name(count: int) -> str:
+    """`jax, 45 fits`."""
+    return f"jax, {count} fit{'s' * (count > 1)}"
+
+
+# ----------------------------------------------------------------------------------------------- measuring
+
+
+def timed(run: Callable[[int], None], steps: int) -> float:
+    """Seconds for that many steps."""
+    begin = time.perf_counter()
+    run(steps)
+    return time.perf_counter() - begin
+
+
+def section(patches: int, channels: int, counts: Sequence[int], rounds: int, seconds: float) -> dict[str, Any]:
+    """All methods on tokens of one size."""
+    methods = methods_of(noise_table(patches, channels), counts)
+    for method in methods.values():
+        method.run(1)  # what a first step allocates
+    steps = {name: steps_in(seconds, timed(method.run, 1)) for name, method in methods.items()}
+    rates, times = [], []
+    for _ in range(rounds):
+        rates.append(cost.machine_rate(min(seconds, 1.0)))
+        row = {}
+        for name, method in methods.items():
+            method.run(1)  # leaves the caches and threads of the one before behind
+            row[name] = 1e3 * timed(method.run, steps[name]) / (steps[name] * method.fits)
+        times.append(row)
+    compiled = {name: m.compile_seconds for name, m in methods.items() if m.compile_seconds is not None}
+    work = cost.Work(1, 1, PROTOCOL.batch_size, patches, channels, GRID.n_supports, GRID.n_operations, PROTOCOL.hidden)
+    return summary(times, rates, cost.fit_step_flops(work)) | {"sizes": work._asdict(), "compile_seconds": compiled}
+
+
+def steps_in(seconds: float, step: float) -> int:
+    """How many steps of that duration fill the time, within one run of the protocol."""
+    return min(max(1, round(seconds / step)), PROTOCOL.steps)
+
+
+def summary(times: Sequence[Mapping[str, float]], rates: Sequence[float], flops: float) -> dict[str, Any]:
+    """Medians over rounds of times, and of ratios within a round; `times` are ms per fit-step by method, per round."""
+    ours = [row[jax_name(FITS_PER_SEED)] for row in times]
+    floors = [1e3 * flops / rate for rate in rates]
+    speedups = {
+        key: statistics.median(row[name] / our for row, our in zip(times, ours, strict=True))
+        for key, name in SPEEDUPS.items()
+    }
+    return {
+        "ratio_to_floor": statistics.median(our / floor for our, floor in zip(ours, floors, strict=True)),
+        **speedups,
+        "ms_per_fit_step": {name: statistics.median(row[name] for row in times) for name in times[0]},
+        "floor_ms_per_fit_step": statistics.median(floors),
+        "gemm_gflops": statistics.median(rates) / 1e9,
+    }
+
+
+def machine() -> Json:
+    """What the figures were measured on."""
+    environment = results.environment()
+    kept = {name: environment[name] for name in ("machine", "platform", "device", "devices")}
+    return kept | {"cores": os.cpu_count(), "torch_threads": torch.get_num_threads(), "load": os.getloadavg()[0]}
+
+
+def versions() -> Json:
+    """Versions of all that was measured."""
+    environment = results.environment()
+    return {"python": environment["python"], **environment["packages"], "torch": torch.__version__}
+
+
+# ----------------------------------------------------------------------------------------------- reporting
+
+
+def text(part: Json) -> str:
+    """The table of one section."""
+    sizes, floor = part["sizes"], part["floor_ms_per_fit_step"]
+    lines = [
+        "N = {patches}, D = {channels}, B = {batch}, S = {supports}, O = {operations}, H = {hidden};".format(**sizes)
+        + f" product at {part['gemm_gflops']:.0f} GFLOP/s",
+        f"{'':<32}{'ms/fit-step':>12}{'x floor':>10}{'fits/s':>10}{'compile':>10}",
+    ]
+    for name, ms in {**part["ms_per_fit_step"], "floor": floor}.items():
+        compiled = f"{part['compile_seconds'][name]:8.1f} s" if name in part["compile_seconds"] else ""
+        lines.append(f"{name:<32}{ms:>12.3f}{ms / floor:>10.2f}{fits_per_second(ms):>10.3g}{compiled:>10}")
+    gains = "; ".join(f"{part[key]:.1f} ({name})" for key, name in SPEEDUPS.items())
+    lines.append(f"{jax_name(FITS_PER_SEED)}: {part['ratio_to_floor']:.2f} x the floor; times as fast as {gains}\n")
+    return "\n".join(lines)
+
+
+def fits_per_second(ms_per_fit_step: float) -> float:
+    """Whole fits of the protocol's 2,000 steps."""
+    return 1e3 / (ms_per_fit_step * PROTOCOL.steps)
+
+
+def plot(document: Json) -> Figure:
+    """Fits per second against fits per program, a panel per size of tokens."""
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    for axes, part in zip(figure.subplots(1, 2), (document, document["small_tokens"]), strict=True):
+        speed = {name: fits_per_second(ms) for name, ms in part["ms_per_fit_step"].items()}
+        ours = {int(name.split()[1]): value for name, value in speed.items() if name.startswith("jax")}
+        axes.plot(list(ours), list(ours.values()), "o-", label="JAX")
+        for name, count, marker in ((SEQUENTIAL, 1, "s"), (PRECOMPUTED, 1, "^"), (BATCHED, FITS_PER_SEED, "D")):
+            axes.plot(count, speed[name], marker, label=name)
+        axes.axhline(fits_per_second(part["floor_ms_per_fit_step"]), color="grey", linestyle="--", label="floor")
+        axes.set(xscale="log", yscale="log", xlabel="fits per program, F", xticks=sorted({1, *ours}))
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.minorticks_off()
+        axes.set_title("N = {patches}, D = {channels}".format(**part["sizes"]))
+    figure.axes[0].set_ylabel("fits per second")
+    figure.axes[1].legend(fontsize=7)
+    return figure
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run(main))

@@ -1,0 +1,95 @@
+"""Where the fits run: one device or many, one process or many. The rest of the package does not ask which.
+
+A group of fits is an array of (seeds x fits of each); both axes are spread over a mesh of all devices. Fits never talk
+to each other, so that nothing but results crosses between devices.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import psutil
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from soopf_jax.errors import UserError
+
+SEEDS, FITS = "seeds", "fits"
+"""The two axes of the mesh."""
+BY_FIT, BY_SEED, EVERYWHERE = PartitionSpec(SEEDS, FITS), PartitionSpec(SEEDS), PartitionSpec()
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def join_processes() -> None:
+    """Make one program of many processes: Slurm and other clusters are found by JAX itself.
+
+    Elsewhere the environment names the first process's address, the number of processes and one's own number.
+    """
+    number, own = (os.environ.get(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
+    try:
+        jax.distributed.initialize(num_processes=int(number) if number else None, process_id=int(own) if own else None)
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"--distributed found no cluster ({reason}); start it under Slurm, or set JAX_COORDINATOR_ADDRESS,"
+            " JAX_NUM_PROCESSES and JAX_PROCESS_ID for every process"
+        ) from error
+
+
+def is_main() -> bool:
+    """Whether this process writes files and talks to the user."""
+    return jax.process_index() == 0
+
+
+def mesh_for(seeds: int, fits: int, devices: int | None = None) -> Mesh:
+    """All devices, in the arrangement that leaves the fewest (seed, fit) places empty; on ties, more over seeds.
+
+    The fits of a seed share their minibatches, so that splitting by seed keeps each device's products large.
+    """
+    n = devices or jax.device_count()
+    shapes = [(n // columns, columns) for columns in range(1, n + 1) if n % columns == 0]
+    rows, columns = min(shapes, key=lambda shape: -(-seeds // shape[0]) * -(-fits // shape[1]))
+    return Mesh(np.array(jax.devices()[:n]).reshape(rows, columns), (SEEDS, FITS))
+
+
+def put(tree: PyTree, mesh: Mesh, spec: PartitionSpec | PyTree) -> PyTree:
+    """Host arrays, the same in every process, as arrays over the mesh."""
+
+    def one(leaf: Any, spec: PartitionSpec) -> jax.Array:
+        array = np.asarray(leaf)
+        return jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda index: array[index])
+
+    specs = jax.tree.map(lambda _: spec, tree) if isinstance(spec, PartitionSpec) else spec
+    return jax.tree.map(one, tree, specs)
+
+
+def to_host(tree: PyTree) -> PyTree:
+    """Arrays over the mesh as NumPy arrays, whole in every process."""
+    if jax.process_count() == 1:
+        return jax.device_get(tree)
+    return jax.tree.map(lambda leaf: np.asarray(multihost_utils.process_allgather(leaf, tiled=True)), tree)
+
+
+def agreed(decision: bool) -> bool:
+    """The first process's decision, in every process."""
+    if jax.process_count() == 1:
+        return decision
+    return bool(multihost_utils.broadcast_one_to_all(np.asarray(decision)))
+
+
+def memory_of_device() -> int:
+    """Bytes that a program may use on one of this process's devices."""
+    stats = jax.local_devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    limits = [path.read_text().strip() for path in map(Path, _CGROUP_LIMITS) if path.exists()]
+    total = min([psutil.virtual_memory().total, *(int(limit) for limit in limits if limit.isdigit())])
+    return total // jax.local_device_count()
+
+
+def threads() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

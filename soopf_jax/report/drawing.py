@@ -1,0 +1,79 @@
+"""The strokes that figures share: how an arm looks, how a name is written, how a map of shares is drawn."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's, which the colour-blind can tell apart; an arm has one, and a marker and a dash of its own."""
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES = ("solid", "dashed", "dashdot", "dotted", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
+GREEN = "#009E73"
+MAX_NUMBERED = 16
+"""Rows or columns up to which each field of a map shows its number."""
+
+
+def colour(arm: int) -> str:
+    """The colour of an arm."""
+    return COLOURS[arm % len(COLOURS)]
+
+
+def marker(arm: int) -> str:
+    """The marker of an arm."""
+    return MARKERS[arm % len(MARKERS)]
+
+
+def label(name: str, width: int = 12) -> str:
+    """A name from a file, broken into lines of at most `width` characters; what cannot be printed is replaced."""
+    printable = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name)
+    return textwrap.fill(printable, width)
+
+
+def values(numbers: Sequence[float | None]) -> Float[np.ndarray, " numbers"]:
+    """Numbers of a result file, NaN where undefined."""
+    return np.array(numbers, float)
+
+
+def unit_axis(axes: Axes) -> None:
+    """A vertical axis for shares."""
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_yticks(np.linspace(0, 1, 6))
+
+
+def seed_dots(axes: Axes, index: int, seeds: Float[np.ndarray, " seeds"]) -> None:
+    """The score of every seed, with mean and SD beside them."""
+    jitter = np.linspace(-0.18, 0.18, len(seeds)) if len(seeds) > 1 else np.zeros(1)
+    look: dict[str, Any] = {"color": colour(index), "linestyle": "none"}
+    axes.plot(index + jitter, seeds, marker(index), alpha=0.45, markersize=4, **look)
+    axes.errorbar(index + 0.32, seeds.mean(), seeds.std(), marker=marker(index), capsize=3, **look)
+
+
+def share_map(axes: Axes, shares: Float[np.ndarray, "rows columns"]) -> None:
+    """Shares on a grid, from white to blue; NaN is grey."""
+    rows, columns = shares.shape
+    axes.set_facecolor("0.9")
+    axes.pcolormesh(np.ma.masked_invalid(shares), vmin=0, vmax=1, cmap="Blues", edgecolors="white", linewidth=0.5)
+    axes.set(xlim=(0, columns), ylim=(rows, 0))
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def heatmap(axes: Axes, shares: Float[np.ndarray, "rows columns"], digits: int = 2) -> None:
+    """A map with the number of each field, where they fit (without digits: per cent, 0 left out); NaN is a dash."""
+    share_map(axes, shares)
+    if max(shares.shape) > MAX_NUMBERED:
+        return
+    for (row, column), share in np.ndenumerate(shares):
+        number = "-" if np.isnan(share) else f"{share:.{digits}f}" if digits else f"{100 * share:.0f}"
+        if number != "0":
+            ink = "w" if share > 0.55 else "k"
+            axes.text(column + 0.5, row + 0.5, number, ha="center", va="center", color=ink, fontsize=8)
+
+
+def centres(count: int) -> Float[np.ndarray, " fields"]:
+    """Where the fields of a map have their ticks."""
+    return np.arange(count) + 0.5

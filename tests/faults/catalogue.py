@@ -1,0 +1,49 @@
+"""Every fault with the number of its tries: few in `make test`, many in `make faults`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.faults import damage, disks, kills, sharing
+from tests.faults.tally import Tally
+
+
+class Fault(NamedTuple):
+    """Something that happens."""
+
+    happen: Callable[[Path, int, np.random.Generator], Tally]
+    """(an empty folder, number of tries, random moments and places) -> what came of it."""
+    short: int
+    long: int
+
+    def tally(self, folder: Path, short: bool, seed: int = 0) -> Tally:
+        """Let it happen."""
+        return self.happen(folder, self.short if short else self.long, np.random.default_rng(seed))
+
+
+CATALOGUE = {
+    fault.happen.__name__: fault
+    for fault in (
+        Fault(kills.encoding, short=1, long=20),
+        Fault(kills.fitting, short=1, long=10),
+        Fault(kills.report_writing, short=1, long=10),
+        Fault(kills.every_step_of_saving, short=1, long=1),
+        Fault(disks.full_disk_for_features, short=2, long=20),
+        Fault(disks.full_disk_for_results, short=1, long=12),
+        Fault(disks.read_only_folders, short=1, long=1),
+        Fault(damage.stores, short=6, long=200),
+        Fault(damage.unfinished_work, short=3, long=90),
+        Fault(damage.finished_results, short=10, long=1000),
+        Fault(damage.features_files, short=20, long=1000),
+        Fault(damage.image_folders, short=10, long=200),
+        Fault(damage.annotations, short=10, long=200),
+        Fault(damage.h5_files, short=6, long=100),
+        Fault(damage.checkpoint_folders, short=9, long=150),
+        Fault(sharing.one_cache, short=2, long=8),
+        Fault(sharing.one_output, short=2, long=2),
+        Fault(sharing.jumping_clock, short=1, long=5),
+    )
+}
+"""By the name of its function."""

@@ -1,0 +1,81 @@
+"""`python -m tests.faults.exit_at_step FOLDER`: save a result, ending at the first, the second, ... step on the disk.
+
+Each attempt is a forked process that vanishes without clean-up, as under SIGKILL. Prints a JSON list of outcomes.
+"""
+
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from soopf_jax import results
+from soopf_jax.errors import UserError
+from tests.report_result import dealt_result
+
+STEPS = ("fsync", "replace", "rename", "rmdir", "unlink", "chmod", "mkdir")
+OLD, NEW = dealt_result(seed=0), dealt_result(seed=1)
+PAGES = {"figures/a.svg": b"<svg>"}
+
+
+def vanish_at(moment: int) -> None:
+    """End this process at the so-manieth step."""
+    steps = itertools.count()
+
+    def stopping(step: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **options: Any) -> Any:
+            if next(steps) == moment:
+                os._exit(9)
+            return step(*args, **options)
+
+        return run
+
+    for name in STEPS:
+        setattr(os, name, stopping(getattr(os, name)))
+
+
+def attempt(out: Path, work: Path, moment: int, replace: bool) -> bool:
+    """Whether saving came to its end."""
+    child = os.fork()
+    if child == 0:
+        vanish_at(moment)
+        results.save(NEW, out, PAGES, replace=replace, within=work)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def found_at(out: Path) -> bytes | None:
+    """The fits that a reader gets; None where there is no folder."""
+    return results.npz_bytes(results.load(out).fits) if out.exists() else None
+
+
+def main(folder: Path) -> list[dict[str, Any]]:
+    """A new result, then one in the place of another."""
+    outcomes = []
+    for replace in (False, True):
+        for moment in itertools.count():
+            out = folder / f"{'over' if replace else 'new'}-{moment}"
+            work = folder / f"{out.name}-work"
+            work.mkdir()
+            if replace:
+                results.save(OLD, out, PAGES, replace=False)
+            whole = attempt(out, work, moment, replace)
+            expected = [results.npz_bytes(result.fits) for result in ((NEW,) if whole else (OLD, NEW))]
+            problem = None
+            try:
+                found = found_at(out)
+                if not whole:
+                    results.save(NEW, out, PAGES, replace=True, within=work)
+            except (UserError, OSError) as error:
+                found, problem = None, str(error)
+            wrong = found is not None and found not in expected
+            outcomes.append({"problem": problem, "wrong": wrong or found_at(out) != expected[-1]})
+            if whole:
+                break
+    return outcomes
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]))))

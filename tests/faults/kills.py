@@ -1,0 +1,132 @@
+"""SIGKILL at random moments of every stage: rendering and encoding, fitting, report writing."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from tests.faults import runs
+from tests.faults.runs import bench_here, content, end, finished_groups, kill, start, work_of
+from tests.faults.tally import Tally
+
+BLOCKS = 40
+"""Of the store that is built; a block is 32 pairs."""
+GROUPS, CHUNKS, STEPS = 2, 20, 400
+FITTING = ("--assignment", "learned", "--seeds", GROUPS, "--restarts", 1, "--steps", STEPS, "--checkpoint-seconds", 0)
+
+
+def encoding(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
+    """Kill a build of features again and again as it advances, then compare with one left in peace."""
+    tally = Tally("SIGKILL while rendering and encoding")
+    build = ("build", *runs.TINY_PARTS, "--pairs-per-cell", BLOCKS * 32 // 9, "--cache-dir")
+    whole = Path(runs.features_here(*build, folder / "whole").out.strip())
+    partial = folder / "killed" / "features" / whole.name
+    stored = 0
+    for _ in range(kills):
+        process = start("soopf_jax.features", *build, folder / "killed", TINY_DELAY=0.01)
+        target = stored + rng.integers(1, 3 * BLOCKS // (2 * kills + 2))
+        wait_until(lambda target=target: blocks_in_journal(partial) >= target, process)
+        time.sleep(rng.uniform(0, 0.1))
+        kill(process)
+        tally.record(
+            ["the build was over too soon"] if partial.exists() else [], lost=blocks_in_journal(partial) < stored
+        )
+        stored = blocks_in_journal(partial)
+    ended = end(start("soopf_jax.features", *build, folder / "killed"))
+    tally.record([ended.failure()], wrong=content(partial) != content(whole))
+    return tally
+
+
+def blocks_in_journal(folder: Path) -> int:
+    """The blocks of an unfinished store that count."""
+    journal = folder.with_name(folder.name + ".journal")
+    return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
+
+
+def fitting(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
+    """Kill a run again and again as it trains; it must end with the bytes of an undisturbed one."""
+    tally = Tally("SIGKILL while fitting")
+    command = ("--features", runs.tokens(folder), *FITTING, "--out")
+    undisturbed = end(start("soopf_jax.bench", *command, folder / "whole"))
+    tally.problems += filter(None, [undisturbed.failure()])
+    out, before, done = folder / "killed", finished_groups(folder / "killed"), 0
+    for _ in range(kills):
+        process = start("soopf_jax.bench", *command, out)
+        target = done + rng.integers(1, max(2, 2 * (GROUPS * CHUNKS - done) // (kills + 1)))
+        wait_until(lambda target=target: chunks_done(out) >= target, process)
+        time.sleep(rng.uniform(0, 0.05))
+        kill(process)
+        after = finished_groups(out)
+        tally.record(["the run was over too soon"] if out.exists() else [], lost=not before.items() <= after.items())
+        before, done = after, max(done, chunks_done(out))
+    ended = end(start("soopf_jax.bench", *command, out))
+    tally.record([ended.failure()], wrong=fits_differ(out, folder / "whole"))
+    return tally
+
+
+def chunks_done(out: Path) -> int:
+    """How far training is, by the finished groups and the newest checkpoint."""
+    work = work_of(out)
+    if work is None:
+        return 0
+    steps = [int(path.name) for path in work.glob("*.checkpoint/*") if path.name.isdigit()]
+    return CHUNKS * len(list(work.glob("*.npz"))) + max(steps, default=0) * CHUNKS // STEPS
+
+
+def report_writing(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
+    """Kill a run between its last fit and its end: there is a whole result or none, and the fits are kept."""
+    tally = Tally("SIGKILL while writing the report")
+    command = ("--features", runs.tokens(folder), "--assignment", "learned", "--seeds", 2, "--restarts", 1)
+    command += ("--steps", 4, "--out")
+    whole = start("soopf_jax.bench", *command, folder / "whole")
+    last_fit(whole)
+    begin = time.monotonic()
+    tally.problems += filter(None, [end(whole).failure()])
+    seconds = time.monotonic() - begin
+    for number in range(kills):
+        out = folder / f"killed-{number}"
+        process = start("soopf_jax.bench", *command, out)
+        last_fit(process)
+        time.sleep(rng.uniform(0, seconds))
+        kill(process)
+        half = out.exists() and fits_differ(out, folder / "whole")
+        with runs.counting_trained_groups() as trained:
+            ended = bench_here(*command, out)
+        tally.record([ended.failure()], wrong=half or fits_differ(out, folder / "whole"), lost=bool(trained))
+    return tally
+
+
+def last_fit(process: subprocess.Popen[str]) -> None:
+    """Wait until the scores of the last arm are known."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("learned: INJ"):
+            return
+
+
+def every_step_of_saving(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
+    """End the process at each step of saving: what is there is the old result, the new one or none."""
+    del kills, rng  # there are as many as there are steps
+    tally = Tally("end at every step of saving")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.exit_at_step", str(folder)], cwd=runs.ROOT, capture_output=True, text=True
+    )
+    for outcome in json.loads(done.stdout or "[]"):
+        tally.record([outcome["problem"]], wrong=outcome["wrong"])
+    if done.returncode:
+        tally.problems.append(done.stderr)
+    return tally
+
+
+def wait_until(reached: object, process: subprocess.Popen[str]) -> None:
+    """Poll until a condition holds or the process is over."""
+    while not reached() and process.poll() is None:
+        time.sleep(0.001)
+
+
+def fits_differ(out: Path, whole: Path) -> bool:
+    """Whether the fits of two finished runs are not the same bytes."""
+    return (out / "fits.npz").read_bytes() != (whole / "fits.npz").read_bytes()

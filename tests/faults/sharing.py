@@ -1,0 +1,65 @@
+"""Several processes at once, and a clock that jumps."""
+
+import itertools
+import time
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from soopf_jax import store
+from tests.faults import runs
+from tests.faults.kills import fits_differ
+from tests.faults.runs import bench_here, content, end, start
+from tests.faults.tally import Tally
+
+
+def one_cache(folder: Path, processes: int, rng: np.random.Generator) -> Tally:
+    """Many processes build one store: one builds, the others wait and use it."""
+    del rng
+    tally = Tally(f"{processes} processes on one cache")
+    build = ("build", *runs.TINY_PARTS, "--pairs-per-cell", 36, "--cache-dir")
+    whole = Path(runs.features_here(*build, folder / "whole").out.strip())
+    started = [start("soopf_jax.features", *build, folder / "shared", TINY_DELAY=0.05) for _ in range(processes)]
+    shared = folder / "shared" / "features" / whole.name
+    ended = [end(process) for process in started]
+    wrong = content(shared) != content(whole) or bool(store.verify(shared))
+    for one in ended:
+        tally.record([one.failure(), None if one.out.strip() == str(shared) else "another folder was named"], wrong)
+    return tally
+
+
+def one_output(folder: Path, processes: int, rng: np.random.Generator) -> Tally:
+    """The same command twice at once: one trains, the other waits and shows the result."""
+    del rng
+    tally = Tally(f"{processes} processes on one --out")
+    command = ("--features", runs.tokens(folder), "--assignment", "learned", "--seeds", 2, "--restarts", 1)
+    command += ("--steps", 400, "--checkpoint-seconds", 0, "--out")
+    started = [start("soopf_jax.bench", *command, folder / "shared") for _ in range(processes)]
+    ended = [end(process) for process in started]
+    tally.problems += filter(None, [bench_here(*command, folder / "whole").failure()])
+    wrong = fits_differ(folder / "shared", folder / "whole")
+    for one in ended:
+        tally.record([one.failure()], wrong)
+    rows = {tuple(line for line in one.out.splitlines() if line.startswith("learned ")) for one in ended}
+    trained = sum("already done" not in one.out for one in ended)
+    left = [path.name for path in folder.iterdir() if path.name.startswith(".shared")]
+    tally.record(
+        [f"they printed {rows}" if len(rows) > 1 else None, f"{left} is left" if left else None], lost=trained > 1
+    )
+    return tally
+
+
+def jumping_clock(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
+    """The wall clock jumps by days, back and forth, with every look at it."""
+    tally = Tally("a clock that jumps")
+    command = ("--features", runs.tokens(folder), "--assignment", "learned", "--seeds", 2, "--restarts", 1)
+    command += ("--steps", 4, "--checkpoint-seconds", 0, "--out")
+    tally.problems += filter(None, [bench_here(*command, folder / "whole").failure()])
+    for number in range(tries):
+        days = itertools.cycle(rng.uniform(-1000, 1000, 997))
+        now = time.time()
+        with mock.patch.object(time, "time", lambda now=now, days=days: now + 86400 * next(days)):
+            ended = bench_here(*command, folder / str(number))
+        tally.record([ended.failure()], wrong=fits_differ(folder / str(number), folder / "whole"))
+    return tally

@@ -1,0 +1,105 @@
+"""One device, eight and two processes must train the same fits, each its own share of them."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from soopf_jax import devices, results
+from soopf_jax.errors import UserError
+
+ROOT = Path(__file__).parents[1]
+COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
+
+
+def start(out: Path, **environment: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "tests.sharded_training", str(out)]
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_", "SLURM"))}
+    return subprocess.Popen(command, cwd=ROOT, env=own | {"JAX_PLATFORMS": "cpu"} | environment)
+
+
+def finish(*processes: subprocess.Popen) -> None:
+    try:
+        assert [process.wait(timeout=300) for process in processes] == [0] * len(processes)
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """The same training on one device."""
+    out = tmp_path_factory.mktemp("one") / "out.npz"
+    finish(start(out))
+    return results.read_npz(out.read_bytes())
+
+
+def assert_same_training(found, expected):
+    """Real fits only: a mesh may have more places than there are fits."""
+    for name, value in expected.items():
+        if name.startswith(("before", "after", "stats")):
+            a, b = found[name][found["real"]], value[expected["real"]]
+            if name.startswith("before"):
+                np.testing.assert_array_equal(a, b, err_msg=name)
+            else:
+                np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4, err_msg=name)
+    rows = found["real"].any(axis=1)
+    for name in ("batches", "role"):
+        np.testing.assert_array_equal(found[name][rows], expected[name])
+
+
+def test_eight_devices_each_train_their_share_and_agree_with_one(tmp_path, one):
+    finish(start(tmp_path / "out.npz", XLA_FLAGS="--xla_force_host_platform_device_count=8"))
+    eight = results.read_npz((tmp_path / "out.npz").read_bytes())
+    # 3 seeds x 9 fits on 8 devices: 1 x 8 puts 3 x 2 fits on each, 2 x 4 puts 2 x 3, 4 x 2 puts 1 x 5.
+    assert eight["mesh"].tolist() == [4, 2]
+    assert sorted(eight["shards"][:, 0].tolist()) == list(range(8))
+    assert {tuple(shape) for shape in eight["shards"][:, 1:].tolist()} == {(1, 5)}
+    assert eight["real"].sum() == 27
+    assert not [name for name in COLLECTIVES if f" {name}(" in str(eight["text"])], "fits need nothing of each other's"
+    assert_same_training(eight, one)
+
+
+def test_two_processes_divide_the_work_and_agree_with_one(tmp_path, one):
+    address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": "2"}
+    out = tmp_path / "out.npz"
+    finish(*(start(out, JAX_PROCESS_ID=str(number), **address) for number in range(2)))
+    two = results.read_npz(out.read_bytes())
+    assert two["mesh"].tolist() == [1, 2] or two["mesh"].tolist() == [2, 1]
+    assert len(two["shards"]) == 2
+    places = np.prod(two["shards"][:, 1:], axis=1)
+    assert places[0] == places[1] < 27
+    assert_same_training(two, one)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "fits", "n", "shape"),
+    [(10, 45, 1, (1, 1)), (1, 45, 8, (1, 8)), (10, 45, 10, (10, 1)), (8, 45, 8, (8, 1)), (1, 1, 4, (4, 1))],
+)
+def test_the_mesh_leaves_few_places_empty(monkeypatch, seeds, fits, n, shape):
+    class Pretend:
+        """A device that is only counted."""
+
+    monkeypatch.setattr(devices.jax, "devices", lambda: [Pretend() for _ in range(n)])
+    assert devices.mesh_for(seeds, fits, n).devices.shape == shape
+
+
+def test_without_a_cluster_distributed_says_what_is_missing(monkeypatch):
+    for name in ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserError, match="JAX_COORDINATOR_ADDRESS"):
+        devices.join_processes()
+
+
+def test_the_memory_of_a_device_is_within_the_machine():
+    assert 1e8 < devices.memory_of_device() <= devices.psutil.virtual_memory().total
