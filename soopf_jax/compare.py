@@ -128,6 +128,9 @@ def read_arm(run: Run, number: int, assignment: str) -> Arm:
     rows = (fits["arm"] == index) & (fits["held_out"] >= 0)
     of_arm = Fits(*(fits[name][rows] for name in Fits._fields))
     inj, non_injective = (score.fold_matrix(of_arm, fits["selected"][rows], fits[name][rows]) for name in SCORES)
+    wanted = splits(run)
+    if inj.shape != (len(wanted["seeds"]), len(wanted["held-out cells"])):
+        raise UserError(f"{run.folder}/fits.npz lacks fits of {assignment}; run it again with --overwrite")
     return Arm(number, run.result.document["arms"][index], inj, non_injective)
 
 

@@ -37,8 +37,8 @@ from soopf_jax.protocol import Fits, Protocol
 from soopf_jax.router_diagnostic import Diagnose, has_masks, make_diagnose
 from soopf_jax.types import FeatureTable
 
-CHUNKS = 20
-"""Progress reports, losses and chances for a checkpoint, per group of fits."""
+CHUNKS = 100
+"""Progress reports, losses, chances for a checkpoint and moments for Ctrl-C, per group of fits."""
 
 PLAN, DIGEST = "plan.json", "digest"
 ROW = "row"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from soopf_jax import bench, results
+from soopf_jax import bench, plugins, results
 from soopf_jax.protocol import Protocol
 from tests.planted import planted_table
 
@@ -158,15 +158,18 @@ def test_help_teaches(capsys):
         run("--help")
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    for option in bench.Bench.__dataclass_fields__:
+    for option in {*bench.Bench.__dataclass_fields__, *Protocol.__dataclass_fields__} - {"protocol"}:
         assert f"--{option.replace('_', '-')}" in text
+    for table in (plugins.ENCODERS, plugins.SUBSTRATES, plugins.READOUTS, plugins.ASSIGNMENTS, plugins.OBJECTIVES):
+        for name in table:
+            assert re.search(rf"(?<![\w-]){re.escape(name)}", text), f"--help does not name {name}"
 
 
 def test_ctrl_c_leaves_one_line_no_result_and_a_run_that_goes_on(features, tmp_path):
     command = [sys.executable, "-m", "soopf_jax.bench", "--features", features, "--out", "r", "--assignment", "learned"]
     command += ["--seeds", "2", "--restarts", "1", "--steps", "200000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    assert "tokens.npz" in process.stdout.readline()
+    assert "tokens.npz" in process.stderr.readline()
     time.sleep(1)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from soopf_jax import compare, score
+from soopf_jax import compare, results, score
 from soopf_jax.grid import Grid
 from tests.planted import GRID
 from tests.result_folders import STORE, save_run
@@ -54,12 +54,12 @@ def refused(capsys, *args):
     return line
 
 
-def edit_result(folder, change):
-    """Change a saved result.json, as no run would."""
+def edit_result(folder, change=lambda document: None):
+    """Change a saved result.json, as no run would; its seal fits again."""
     path = Path(folder) / "result.json"
     document = json.loads(path.read_text())
     change(document)
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(results.sealed(document, (Path(folder) / "fits.npz").read_bytes())))
 
 
 # ----------------------------------------------------------------------------------------------------- the numbers
@@ -278,6 +278,7 @@ def test_fits_without_a_needed_column_are_a_mistake(two, tmp_path, capsys):
     with np.load(tmp_path / "b/fits.npz") as file:
         kept = {name: file[name] for name in file.files if name != "inj"}
     np.savez(tmp_path / "b/fits.npz", **kept)
+    edit_result(b)
     assert "fits.npz lacks inj" in refused(capsys, a, b)
 
 

@@ -126,7 +126,7 @@ def test_what_cannot_be_read_is_said_and_left_out(tmp_path, capsys):
     assert run(tmp_path) == 0
     printed = capsys.readouterr()
     assert len(printed.out.splitlines()) == 2 + 1
-    assert [line.split()[2].rpartition("/")[2] for line in printed.err.splitlines()] == ["broken", "strange:", "two"]
+    assert [line.split()[2].rpartition("/")[2] for line in printed.err.splitlines()] == ["broken", "strange", "two"]
 
 
 def test_a_folder_without_results_is_a_mistake(tmp_path, capsys):

@@ -53,12 +53,12 @@ def undisturbed():
     return run(Session())
 
 
-@pytest.mark.parametrize("calls", [7, 20, 33])
+@pytest.mark.parametrize("calls", [7, 60, 75])
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, undisturbed, calls):
     with pytest.raises(Interrupted):
         run(Session(tmp_path, interrupted_after(calls), checkpoint_seconds=0.0))
     checkpoints = list(tmp_path.glob("*.checkpoint"))
-    assert len(checkpoints) == (calls != 20), "one, of the group that was being trained"
+    assert len(checkpoints) == (calls != 60), "60 chunks of one step; one, of the group that was being trained"
     assert run(Session(tmp_path, checkpoint_seconds=0.0)) == undisturbed
     assert not list(tmp_path.glob("*.checkpoint"))
 
@@ -74,7 +74,7 @@ def test_work_that_a_checkpoint_holds_is_not_done_again(tmp_path):
 
     run(Session(tmp_path, counting, checkpoint_seconds=0.0))
     first = steps[0]
-    assert first >= 9 * 3 * 14, "the first call tells what the checkpoint holds"
+    assert first >= 9 * 14, "the first call tells what the checkpoint holds"
     assert sum(steps) == 2 * 9 * 60
 
 
