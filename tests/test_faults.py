@@ -14,7 +14,7 @@ def check(tally):
     assert tally.tries > 0
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("name", [name for name, fault in CATALOGUE.items() if fault.cheap])
 def test_it_survives(name, tmp_path):
     check(CATALOGUE[name].tally(tmp_path, short=True))
 

@@ -16,7 +16,7 @@ from soopf_jax.runner import benchmark
 from soopf_jax.train import PLAN, Session, make_plan, make_trainer, train_arm
 from tests.planted import planted_table, random_table
 
-PROTOCOL = Protocol(seeds=2, restarts=1, steps=60)
+PROTOCOL = Protocol(seeds=2, restarts=1, steps=20)
 ARM = Arm(READOUT, assignments.LEARNED, objectives.CORE)
 
 
@@ -53,12 +53,12 @@ def undisturbed():
     return run(Session())
 
 
-@pytest.mark.parametrize("calls", [7, 60, 75])
+@pytest.mark.parametrize("calls", [7, 20, 33])
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, undisturbed, calls):
     with pytest.raises(Interrupted):
         run(Session(tmp_path, interrupted_after(calls), checkpoint_seconds=0.0))
     checkpoints = list(tmp_path.glob("*.checkpoint"))
-    assert len(checkpoints) == (calls != 60), "60 chunks of one step; one, of the group that was being trained"
+    assert len(checkpoints) == (calls != 20), "20 chunks of one step; one, of the group that was being trained"
     assert run(Session(tmp_path, checkpoint_seconds=0.0)) == undisturbed
     assert not list(tmp_path.glob("*.checkpoint"))
 
@@ -75,7 +75,7 @@ def test_work_that_a_checkpoint_holds_is_not_done_again(tmp_path):
     run(Session(tmp_path, counting, checkpoint_seconds=0.0))
     first = steps[0]
     assert first >= 9 * 14, "the first call tells what the checkpoint holds"
-    assert sum(steps) == 2 * 9 * 60
+    assert sum(steps) == 2 * 9 * 20
 
 
 def test_a_damaged_finished_group_is_trained_again(tmp_path, undisturbed):

@@ -1,4 +1,4 @@
-"""Every fault with the number of its tries: few in `make test`, many in `make faults`."""
+"""Every fault with the number of its tries: a few or many."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +17,8 @@ class Fault(NamedTuple):
     """(an empty folder, number of tries, random moments and places) -> what came of it."""
     short: int
     long: int
+    cheap: bool = True
+    """Whether a few tries are quick enough for every `make test`."""
 
     def tally(self, folder: Path, short: bool, seed: int = 0) -> Tally:
         """Let it happen."""
@@ -26,24 +28,24 @@ class Fault(NamedTuple):
 CATALOGUE = {
     fault.happen.__name__: fault
     for fault in (
-        Fault(kills.encoding, short=1, long=20),
+        Fault(kills.encoding, short=1, long=20, cheap=False),
         Fault(kills.fitting, short=1, long=10),
-        Fault(kills.report_writing, short=1, long=10),
+        Fault(kills.report_writing, short=1, long=10, cheap=False),
         Fault(kills.every_step_of_saving, short=1, long=1),
         Fault(disks.full_disk_for_features, short=2, long=20),
-        Fault(disks.full_disk_for_results, short=1, long=12),
-        Fault(disks.read_only_folders, short=1, long=1),
+        Fault(disks.full_disk_for_results, short=1, long=12, cheap=False),
+        Fault(disks.read_only_folders, short=1, long=1, cheap=False),
         Fault(damage.stores, short=6, long=200),
-        Fault(damage.unfinished_work, short=3, long=90),
-        Fault(damage.finished_results, short=10, long=1000),
+        Fault(damage.unfinished_work, short=3, long=60),
+        Fault(damage.finished_results, short=10, long=300),
         Fault(damage.features_files, short=20, long=1000),
         Fault(damage.image_folders, short=10, long=200),
         Fault(damage.annotations, short=10, long=200),
         Fault(damage.h5_files, short=6, long=100),
-        Fault(damage.checkpoint_folders, short=9, long=150),
-        Fault(sharing.one_cache, short=2, long=8),
-        Fault(sharing.one_output, short=2, long=2),
-        Fault(sharing.jumping_clock, short=1, long=5),
+        Fault(damage.checkpoint_folders, short=9, long=100),
+        Fault(sharing.one_cache, short=2, long=8, cheap=False),
+        Fault(sharing.one_output, short=2, long=2, cheap=False),
+        Fault(sharing.jumping_clock, short=1, long=5, cheap=False),
     )
 }
 """By the name of its function."""

@@ -76,7 +76,7 @@ def stores(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
 def unfinished_work(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
     """Checkpoints, finished groups and the plan in the work folder of an interrupted run."""
     tally = Tally("damaged checkpoint, group of fits or plan")
-    table, protocol = planted_table(10), Protocol(seeds=2, restarts=1, steps=60)
+    table, protocol = planted_table(10), Protocol(seeds=2, restarts=1, steps=20)
     arm, fits = Arm(READOUT, assignments.LEARNED, objectives.CORE), leave_one_cell_out(table.grid, protocol)
     prepared, work = prepare_table(table, READOUT), folder / "interrupted"
     work.mkdir()

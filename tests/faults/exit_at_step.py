@@ -36,12 +36,12 @@ def vanish_at(moment: int) -> None:
         setattr(os, name, stopping(getattr(os, name)))
 
 
-def attempt(out: Path, work: Path, moment: int, replace: bool) -> bool:
+def attempt(out: Path, work: Path, moment: int) -> bool:
     """Whether saving came to its end."""
     child = os.fork()
     if child == 0:
         vanish_at(moment)
-        results.save(NEW, out, PAGES, replace=replace, within=work)
+        results.save(NEW, out, PAGES, replace=True, within=work)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
@@ -52,28 +52,24 @@ def found_at(out: Path) -> bytes | None:
 
 
 def main(folder: Path) -> list[dict[str, Any]]:
-    """A new result, then one in the place of another."""
+    """A result in the place of another, whose steps are those of a new one and more."""
     outcomes = []
-    for replace in (False, True):
-        for moment in itertools.count():
-            out = folder / f"{'over' if replace else 'new'}-{moment}"
-            work = folder / f"{out.name}-work"
-            work.mkdir()
-            if replace:
-                results.save(OLD, out, PAGES, replace=False)
-            whole = attempt(out, work, moment, replace)
-            expected = [results.npz_bytes(result.fits) for result in ((NEW,) if whole else (OLD, NEW))]
-            problem = None
-            try:
-                found = found_at(out)
-                if not whole:
-                    results.save(NEW, out, PAGES, replace=True, within=work)
-            except (UserError, OSError) as error:
-                found, problem = None, str(error)
-            wrong = found is not None and found not in expected
-            outcomes.append({"problem": problem, "wrong": wrong or found_at(out) != expected[-1]})
-            if whole:
-                break
+    old, new = (results.npz_bytes(result.fits) for result in (OLD, NEW))
+    for moment in itertools.count():
+        out, work = folder / str(moment), folder / f"{moment}-work"
+        work.mkdir()
+        results.save(OLD, out, PAGES, replace=False)
+        whole, problem, found = attempt(out, work, moment), None, None
+        try:
+            found = found_at(out)
+            if not whole:
+                results.save(NEW, out, PAGES, replace=True, within=work)
+        except (UserError, OSError) as error:
+            problem = str(error)
+        wrong = found not in ((new,) if whole else (old, new, None)) or found_at(out) != new
+        outcomes.append({"problem": problem, "wrong": wrong})
+        if whole:
+            break
     return outcomes
 
 

@@ -14,7 +14,8 @@ from tests.faults.tally import Tally
 
 BLOCKS = 40
 """Of the store that is built; a block is 32 pairs."""
-GROUPS, CHUNKS, STEPS = 2, 20, 400
+GROUPS, STEPS = 2, 20
+"""So few steps are chunks of one step each, with a checkpoint after each."""
 FITTING = ("--assignment", "learned", "--seeds", GROUPS, "--restarts", 1, "--steps", STEPS, "--checkpoint-seconds", 0)
 
 
@@ -50,30 +51,28 @@ def fitting(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
     """Kill a run again and again as it trains; it must end with the bytes of an undisturbed one."""
     tally = Tally("SIGKILL while fitting")
     command = ("--features", runs.tokens(folder), *FITTING, "--out")
-    undisturbed = end(start("soopf_jax.bench", *command, folder / "whole"))
-    tally.problems += filter(None, [undisturbed.failure()])
+    tally.problems += filter(None, [bench_here(*command, folder / "whole").failure()])
     out, before, done = folder / "killed", finished_groups(folder / "killed"), 0
     for _ in range(kills):
         process = start("soopf_jax.bench", *command, out)
-        target = done + rng.integers(1, max(2, 2 * (GROUPS * CHUNKS - done) // (kills + 1)))
-        wait_until(lambda target=target: chunks_done(out) >= target, process)
+        target = done + rng.integers(1, max(2, 2 * (GROUPS * STEPS - done) // (kills + 1)))
+        wait_until(lambda target=target: steps_done(out) >= target, process)
         time.sleep(rng.uniform(0, 0.05))
         kill(process)
         after = finished_groups(out)
         tally.record(["the run was over too soon"] if out.exists() else [], lost=not before.items() <= after.items())
-        before, done = after, max(done, chunks_done(out))
-    ended = end(start("soopf_jax.bench", *command, out))
-    tally.record([ended.failure()], wrong=fits_differ(out, folder / "whole"))
+        before, done = after, max(done, steps_done(out))
+    tally.record([bench_here(*command, out).failure()], wrong=fits_differ(out, folder / "whole"))
     return tally
 
 
-def chunks_done(out: Path) -> int:
+def steps_done(out: Path) -> int:
     """How far training is, by the finished groups and the newest checkpoint."""
     work = work_of(out)
     if work is None:
         return 0
     steps = [int(path.name) for path in work.glob("*.checkpoint/*") if path.name.isdigit()]
-    return CHUNKS * len(list(work.glob("*.npz"))) + max(steps, default=0) * CHUNKS // STEPS
+    return STEPS * len(list(work.glob("*.npz"))) + max(steps, default=0)
 
 
 def report_writing(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
@@ -81,11 +80,10 @@ def report_writing(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
     tally = Tally("SIGKILL while writing the report")
     command = ("--features", runs.tokens(folder), "--assignment", "learned", "--seeds", 2, "--restarts", 1)
     command += ("--steps", 4, "--out")
-    whole = start("soopf_jax.bench", *command, folder / "whole")
-    last_fit(whole)
+    tally.problems += filter(None, [bench_here(*command, folder / "whole").failure()])
     begin = time.monotonic()
-    tally.problems += filter(None, [end(whole).failure()])
-    seconds = time.monotonic() - begin
+    tally.problems += filter(None, [bench_here(*command, folder / "drawn", report=True).failure()])
+    seconds = time.monotonic() - begin  # and so not less than drawing and saving take
     for number in range(kills):
         out = folder / f"killed-{number}"
         process = start("soopf_jax.bench", *command, out)

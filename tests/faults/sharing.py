@@ -34,7 +34,7 @@ def one_output(folder: Path, processes: int, rng: np.random.Generator) -> Tally:
     del rng
     tally = Tally(f"{processes} processes on one --out")
     command = ("--features", runs.tokens(folder), "--assignment", "learned", "--seeds", 2, "--restarts", 1)
-    command += ("--steps", 400, "--checkpoint-seconds", 0, "--out")
+    command += ("--steps", 20, "--out")
     started = [start("soopf_jax.bench", *command, folder / "shared") for _ in range(processes)]
     ended = [end(process) for process in started]
     tally.problems += filter(None, [bench_here(*command, folder / "whole").failure()])
