@@ -26,7 +26,8 @@ COLUMNS = {
     **dict.fromkeys(("selected", "failed"), ("b", 1)),
     **dict.fromkeys(("validation", "inj", "non_injective"), ("f", 1)),
     **dict.fromkeys(("C_sup", "C_op", "Q"), ("f", 3)),
-    **{"test_counts": ("i", 2), "loss": ("f", 2)},
+    "test_counts": ("i", 2),
+    "loss": ("f", 2),
 }
 """The kind and the rank of the columns of fits.npz, a row per fit; others may be there."""
 _PACKAGES = ("soopf_jax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy")

@@ -23,9 +23,9 @@ with atheris.instrument_imports(include=["soopf_jax"]):
     from soopf_jax.errors import UserError
     from soopf_jax.substrates import coco, folder, unpack
 
-from tests.report_result import dealt_result
-from tests.test_coco import CATEGORIES
-from tests.tiny_checkpoints import PREPROCESSOR
+from tests.report_result import dealt_result  # noqa: E402
+from tests.test_coco import CATEGORIES  # noqa: E402
+from tests.tiny_checkpoints import PREPROCESSOR  # noqa: E402
 
 GOOD = dealt_result()
 HOME = Path(tempfile.mkdtemp())

@@ -5,6 +5,8 @@ import io
 import json
 import math
 import string
+import subprocess
+import sys
 from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
@@ -256,3 +258,11 @@ def test_files_that_are_no_results(tmp_path, nonsense):
         assert made(lambda: results.load(folder)) is None
         (folder / name).write_bytes(whole)
     assert results.load(folder).document["arms"] == good().document["arms"]
+
+
+@pytest.mark.slow
+def test_the_parsers_withstand_a_minute_of_guided_fuzzing(tmp_path):
+    pytest.importorskip("atheris")
+    program = [sys.executable, str(Path(__file__).parent / "fuzz_parsers.py"), "-max_total_time=60"]
+    done = subprocess.run([*program, str(tmp_path / "corpus")], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
