@@ -12,6 +12,7 @@ import time
 import warnings
 from functools import cache
 from pathlib import Path
+from threading import RLock
 from types import TracebackType
 from typing import Any
 
@@ -21,13 +22,21 @@ from jaxtyping import Array, PyTree, UInt32
 
 from soopf_jax import devices
 
+_ONE_AT_A_TIME = RLock()
+"""Orbax numbers its writes per process: two that overlap wait for each other's signals until they time out."""
+
 
 class Checkpoints:
-    """The checkpoints of one group of fits, in one folder; as a context manager it waits for the last write."""
+    """The checkpoints of one group of fits, in one folder; as a context manager it waits for the last write.
 
-    def __init__(self, folder: Path, seconds_between: float) -> None:
+    `alone`: no other group is being trained in this process, so that training goes on while a checkpoint is written.
+    Otherwise it waits, and the others go on.
+    """
+
+    def __init__(self, folder: Path, seconds_between: float, alone: bool = True) -> None:
         self._folder = folder.absolute()
         self._seconds_between = seconds_between
+        self._alone = alone
         self._last = time.monotonic()
         self._manager: Any = None
 
@@ -44,20 +53,25 @@ class Checkpoints:
         copy = jax.tree.map(jnp.copy, tree)  # training goes on in the original's memory while this is written
         saved = _orbax().args.StandardSave({"tree": copy, "fingerprint": fingerprint(copy)})
         try:
-            self._open().save(step, args=saved)
+            with _ONE_AT_A_TIME:
+                self._open().save(step, args=saved)
+                if not self._alone:
+                    self._open().wait_until_finished()
         except Exception as error:  # a full disk, as Orbax and TensorStore put it; perhaps that of the save before
             self._warn("written", error)
         self._last = time.monotonic()
 
     def newest_step(self) -> int | None:
         """The number of steps behind the newest checkpoint."""
-        return self._open().latest_step() if devices.agreed(self._folder.exists()) else None
+        with _ONE_AT_A_TIME:
+            return self._open().latest_step() if devices.agreed(self._folder.exists()) else None
 
     def restore(self, step: int, like: PyTree) -> PyTree | None:
         """The tree saved after `step` steps, shaped and placed as `like`; None if it is damaged."""
         shapes = jax.tree.map(_shape, {"tree": like, "fingerprint": fingerprint(like)})
         try:
-            saved = self._open().restore(step, args=_orbax().args.StandardRestore(shapes))
+            with _ONE_AT_A_TIME:
+                saved = self._open().restore(step, args=_orbax().args.StandardRestore(shapes))
             if int(fingerprint(saved["tree"])) != int(saved["fingerprint"]):
                 raise ValueError("the arrays are not those that were saved")
         except Exception as error:  # whatever Orbax and TensorStore raise over damaged files
@@ -82,7 +96,8 @@ class Checkpoints:
         manager, self._manager = self._manager, None
         try:
             if manager is not None:
-                manager.close()
+                with _ONE_AT_A_TIME:
+                    manager.close()
         except Exception as error:  # as in `offer`
             self._warn("written", error)
 

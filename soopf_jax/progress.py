@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from threading import Lock
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn
@@ -19,7 +20,7 @@ ProgressBar = Callable[[str, int], AbstractContextManager[Advance]]
 
 @contextmanager
 def bar(description: str, total: int, unit: str) -> Iterator[Advance]:
-    """A bar of `total` units; call what it gives with the number of units done since the last call.
+    """A bar of `total` units; call what it gives with the number of units done since the last call, from any thread.
 
     The first call sets the starting point of the rate, so work done by an earlier run may be reported in it.
     """
@@ -37,18 +38,20 @@ def bar(description: str, total: int, unit: str) -> Iterator[Advance]:
     shown.add_task(description, total=total, pace="")
     task = shown.tasks[0]
     last_line = time.monotonic()
+    one_at_a_time = Lock()
 
     def advance(n: int) -> None:
         nonlocal last_line
-        shown.update(task.id, advance=n)
-        shown.update(task.id, pace=_pace(task, unit))
-        if shown.disable and time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
-            last_line = time.monotonic()
-            print(
-                f"{description}: {task.completed:.0f}/{total} {_pace(task, unit)}",
-                file=sys.stderr,
-                flush=True,
-            )
+        with one_at_a_time:
+            shown.update(task.id, advance=n)
+            shown.update(task.id, pace=_pace(task, unit))
+            if shown.disable and time.monotonic() - last_line >= SECONDS_BETWEEN_LINES:
+                last_line = time.monotonic()
+                print(
+                    f"{description}: {task.completed:.0f}/{total} {_pace(task, unit)}",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
     with shown:
         yield advance

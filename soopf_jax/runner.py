@@ -93,6 +93,7 @@ def benchmark(
     prepared = prepare_table(table, arms[0].readout, protocol.source_scale)
     plan, trainer = make_plan(arms[0], table, prepared, protocol, fits, session)
     announce(plan, session)
+    session = session._replace(lanes=plan.lanes)
     rows: list[dict[str, Any]] = []
     columns: list[Columns] = []
     examples: list[tuple[Any, Any]] = []
@@ -156,7 +157,10 @@ def announce(plan: Plan, session: Session) -> None:
     if session.progress:
         shared = f" over {jax.device_count()} devices" if jax.device_count() > 1 else ""
         needed, there = plan.bytes_per_device / 1e9, devices.memory_of_device() / 1e9
-        print(f"{plan.fits_per_program} fits per program{shared}: {needed:.2f} of {there:.1f} GB", file=sys.stderr)
+        beside = f", {plan.lanes} programs side by side" if plan.lanes > 1 else ""
+        print(
+            f"{plan.fits_per_program} fits per program{shared}: {needed:.2f} of {there:.1f} GB{beside}", file=sys.stderr
+        )
 
 
 def provenance(table: FeatureTable, plan: Plan, seconds: Mapping[str, float]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import cache, partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +33,7 @@ from soopf_jax.fit import (
     make_group,
     make_program,
 )
+from soopf_jax.lanes import Check, side_by_side
 from soopf_jax.progress import Advance, ProgressBar
 from soopf_jax.protocol import Fits, Protocol
 from soopf_jax.router_diagnostic import Diagnose, has_masks, make_diagnose
@@ -60,6 +62,8 @@ class Session(NamedTuple):
     """None: as many as pay and fit into the device's memory."""
     checkpoint_seconds: float = 60.0
     """Seconds of training between checkpoints of a group."""
+    lanes: int | None = None
+    """Groups of fits that train side by side; None: what the plan says."""
 
 
 class Plan(NamedTuple):
@@ -67,7 +71,9 @@ class Plan(NamedTuple):
 
     fits_per_program: int
     bytes_per_device: int
-    """What training holds at once on each device, the table included."""
+    """What training one group holds at once on each device, the table included."""
+    lanes: int = 1
+    """Groups that train side by side."""
 
 
 class Trainer(NamedTuple):
@@ -95,7 +101,8 @@ def make_plan(
     plan = _read_plan(place)
     if plan is None or session.fits_per_program not in (None, plan.fits_per_program):
         count = session.fits_per_program or schedule.fits_at_once(fits, bytes_of)
-        plan = Plan(count, bytes_of(count))
+        lanes = session.lanes or schedule.lanes(trainer_of(count).advance())
+        plan = Plan(count, bytes_of(count), lanes)
         if place and devices.is_main():
             atomic.write_bytes(place, json.dumps({**plan._asdict(), DIGEST: results.digest(plan._asdict())}).encode())
     return plan, trainer_of(plan.fits_per_program)
@@ -138,38 +145,48 @@ def train_arm(
     and with a `test` table the normalised `energy` of its pairs.
     """
     bar = session.progress or (lambda description, total: nullcontext(lambda done: None))
-    parts: list[Columns] = []
+    lanes = session.lanes or 1
+    compiling = Lock()  # two lanes would compile the same program twice
+
+    def train_group(numbered: tuple[int, schedule.Rows], check: Check) -> Columns:
+        number, rows = numbered
+        place = session.work / f"{_slug(arm.assignment_name)}-{number}.npz" if session.work else None
+        columns = _read_group(place, rows.row[rows.real])
+        if columns is not None:
+            advance(int(rows.real.sum()) * protocol.steps)
+            return columns
+        group = devices.put(make_group(table, arm, protocol, fits, rows.row), trainer.mesh, GROUP_SPECS)
+        checkpoints = Checkpoints(_checkpoint(place), session.checkpoint_seconds, lanes == 1) if place else None
+        with compiling:
+            state = trainer.program.init(group)
+            trainer.advance()
+        state, losses = _train(trainer, state, prepared, group, protocol.steps, rows, advance, checkpoints, check)
+        with compiling:
+            columns = _evaluate(trainer, state, prepared, group, table, test) | {"loss": losses}
+        columns = {name: column[rows.real] for name, column in columns.items()}
+        _write_group(place, columns, rows.row[rows.real])
+        return columns
+
     with bar(f"{arm.readout_name} {arm.assignment_name}", len(fits.seed) * protocol.steps) as advance:
-        for number, rows in enumerate(trainer.groups):
-            place = session.work / f"{_slug(arm.assignment_name)}-{number}.npz" if session.work else None
-            columns = _read_group(place, rows.row[rows.real])
-            if columns is not None:
-                advance(int(rows.real.sum()) * protocol.steps)
-            else:
-                group = devices.put(make_group(table, arm, protocol, fits, rows.row), trainer.mesh, GROUP_SPECS)
-                checkpoints = Checkpoints(_checkpoint(place), session.checkpoint_seconds) if place else None
-                state, losses = _train(trainer, prepared, group, protocol.steps, rows, advance, checkpoints)
-                columns = _evaluate(trainer, state, prepared, group, table, test) | {"loss": losses}
-                columns = {name: column[rows.real] for name, column in columns.items()}
-                _write_group(place, columns, rows.row[rows.real])
-            parts.append(columns)
+        parts = side_by_side(train_group, list(enumerate(trainer.groups)), lanes)
     order = np.argsort(np.concatenate([rows.row[rows.real] for rows in trainer.groups]))
     return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
 
 
 def _train(
     trainer: Trainer,
+    state: FitState,
     prepared: PreparedTable,
     group: Group,
     steps: int,
     rows: schedule.Rows,
     advance: Advance,
     checkpoints: Checkpoints | None,
+    check: Check,
 ) -> tuple[FitState, np.ndarray]:
     """Train a group to the end, from its newest checkpoint if there is one; also the mean loss in every chunk."""
     n_fits = int(rows.real.sum())
     bounds = np.unique(np.linspace(0, steps, CHUNKS + 1).astype(int)).tolist()
-    state = trainer.program.init(group)
     losses: list[jax.Array] = []
     with checkpoints or nullcontext():
         step = checkpoints.newest_step() if checkpoints else None
@@ -178,6 +195,7 @@ def _train(
             state, losses = checkpoints.restore(step, (state, zeros)) or (state, losses)
             advance(n_fits * bounds[len(losses)])
         for start, stop in itertools.pairwise(bounds[len(losses) :]):
+            check()
             state, loss = trainer.advance()(state, prepared, group, np.int32(start), np.int32(stop))
             losses.append(loss.block_until_ready())
             advance(n_fits * (stop - start))

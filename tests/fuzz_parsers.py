@@ -100,7 +100,7 @@ def seeds(corpus: Path) -> None:
     instances = {"images": [photo], "annotations": [outline], "categories": CATEGORIES}
     fits = results.npz_bytes({"seed": GOOD.fits["seed"][:2]})
     document = json.dumps(results.sealed(GOOD.document, results.npz_bytes(GOOD.fits))).encode()
-    plan = {"fits_per_program": 9, "bytes_per_device": 10}
+    plan = {"fits_per_program": 9, "bytes_per_device": 10, "lanes": 2}
     contents = {
         1: fits,
         2: document,

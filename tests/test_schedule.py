@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,3 +57,25 @@ def test_bytes_needed_count_arguments_results_and_temporaries():
     n = 1 << 20
     compiled = jax.jit(lambda x: jnp.cumsum(jnp.sort(x)) + 1).lower(jax.ShapeDtypeStruct((n,), jnp.float32)).compile()
     assert 2 * 4 * n <= schedule.bytes_needed(compiled) <= 10 * 4 * n
+
+
+class Compiled(NamedTuple):
+    """What a compiled program says about its memory."""
+
+    temp_size_in_bytes: int
+
+    def memory_analysis(self):
+        return self
+
+
+@pytest.mark.parametrize(("backend", "n_devices", "temporaries", "lanes"), [
+    ("cpu", 1, 20e6, 6),
+    ("cpu", 1, 500e6, 1),
+    ("cpu", 8, 20e6, 1),
+    ("gpu", 1, 20e6, 1),
+])  # fmt: skip
+def test_small_programs_on_a_cpu_get_a_lane_per_core(monkeypatch, backend, n_devices, temporaries, lanes):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(jax, "device_count", lambda: n_devices)
+    monkeypatch.setattr(schedule.devices, "threads", lambda: 6)
+    assert schedule.lanes(Compiled(int(temporaries))) == lanes

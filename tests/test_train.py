@@ -54,25 +54,27 @@ def undisturbed():
 
 
 @pytest.mark.parametrize("calls", [7, 20, 33])
-def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, undisturbed, calls):
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, undisturbed, calls, lanes):
     with pytest.raises(Interrupted):
-        run(Session(tmp_path, interrupted_after(calls), checkpoint_seconds=0.0))
+        run(Session(tmp_path, interrupted_after(calls), checkpoint_seconds=0.0, lanes=lanes))
     checkpoints = list(tmp_path.glob("*.checkpoint"))
-    assert len(checkpoints) == (calls != 20), "20 chunks of one step; one, of the group that was being trained"
-    assert run(Session(tmp_path, checkpoint_seconds=0.0)) == undisturbed
+    if lanes == 1:
+        assert len(checkpoints) == (calls != 20), "20 chunks of one step; one, of the group that was being trained"
+    assert run(Session(tmp_path, checkpoint_seconds=0.0, lanes=lanes)) == undisturbed
     assert not list(tmp_path.glob("*.checkpoint"))
 
 
 def test_work_that_a_checkpoint_holds_is_not_done_again(tmp_path):
     with pytest.raises(Interrupted):
-        run(Session(tmp_path, interrupted_after(15), checkpoint_seconds=0.0))
+        run(Session(tmp_path, interrupted_after(15), checkpoint_seconds=0.0, lanes=1))
     steps = []
 
     @contextmanager
     def counting(description, total):
         yield steps.append
 
-    run(Session(tmp_path, counting, checkpoint_seconds=0.0))
+    run(Session(tmp_path, counting, checkpoint_seconds=0.0, lanes=1))
     first = steps[0]
     assert first >= 9 * 14, "the first call tells what the checkpoint holds"
     assert sum(steps) == 2 * 9 * 20
@@ -80,7 +82,7 @@ def test_work_that_a_checkpoint_holds_is_not_done_again(tmp_path):
 
 def test_a_damaged_finished_group_is_trained_again(tmp_path, undisturbed):
     with pytest.raises(Interrupted):
-        run(Session(tmp_path, interrupted_after(25)))
+        run(Session(tmp_path, interrupted_after(25), lanes=1))
     (saved,) = tmp_path.glob("*.npz")
     saved.write_bytes(saved.read_bytes()[:-50])
     assert run(Session(tmp_path)) == undisturbed
@@ -90,9 +92,9 @@ def test_the_number_of_fits_at_once_is_kept_for_the_next_start(tmp_path):
     table = planted_table(10)
     fits = leave_one_cell_out(table.grid, PROTOCOL)
     prepared = prepare_table(table, READOUT)
-    first, _ = make_plan(ARM, table, prepared, PROTOCOL, fits, Session(tmp_path, fits_per_program=4))
+    first, _ = make_plan(ARM, table, prepared, PROTOCOL, fits, Session(tmp_path, fits_per_program=4, lanes=3))
     again, trainer = make_plan(ARM, table, prepared, PROTOCOL, fits, Session(tmp_path))
-    assert first == again == (4, first.bytes_per_device)
+    assert first == again == (4, first.bytes_per_device, 3)
     assert trainer.groups[0].row.shape == (1, 4)
     tokens = table.source.nbytes + table.delta.nbytes
     (tmp_path / PLAN).write_text('{"fits_per_program": -1}')
