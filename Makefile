@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: help install demo reproduce-tables leaderboard speed assignments pictures lint format test test-slow faults lock clean
+.PHONY: help install system demo reproduce-tables leaderboard speed assignments pictures lint format test test-slow faults fuzz audit lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -17,6 +17,10 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	$(RUN) -m pip install --quiet --requirement requirements.lock
 	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
+
+system:  ## Debian packages for rendering (EGL) and for the tests of the report (Chromium); needs root
+	apt-get update -qq
+	apt-get install -y -qq --no-install-recommends libegl1 libgl1 chromium
 
 demo: install  ## the default benchmark, quick protocol: a table in about a minute
 	$(RUN) -m soopf_jax.bench --quick
@@ -56,6 +60,15 @@ test-slow: install  ## the slow tests
 
 faults: install  ## kill, fill, flip and truncate; a table of what survived
 	$(RUN) -m tests.faults
+
+fuzz: install  ## coverage-guided fuzzing of our parsers with atheris: two minutes
+	$(RUN) -m pip install --quiet atheris==3.0.0
+	mkdir -p build/fuzz
+	$(RUN) tests/fuzz_parsers.py -max_total_time=120 build/fuzz
+
+audit:  ## known vulnerabilities of the locked versions; needs PyPI's advisories, and fails where they are out of reach
+	test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install --quiet pip-audit; }
+	build/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement requirements.lock
 
 lock:  ## resolve the newest versions that pyproject.toml allows and write requirements.lock
 	rm -rf build/lock && $(PYTHON) -m venv build/lock

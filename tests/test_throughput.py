@@ -8,6 +8,7 @@ import time
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -36,7 +37,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def program_and_group(table):
-    return throughput.program_of(table, throughput.FITS_PER_SEED)
+    return throughput.program_of(table), *throughput.groups_of(table, throughput.FITS_PER_SEED)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_a_fit_reads_nothing_of_its_held_out_cell(task):
 
 
 def test_summary_by_hand():
-    jax_name = throughput.jax_name(45)
+    jax_name = throughput.jax_name(90)
     times = [
         {throughput.SEQUENTIAL: 60.0, throughput.PRECOMPUTED: 30.0, throughput.BATCHED: 4.0, jax_name: 2.0},
         {throughput.SEQUENTIAL: 40.0, throughput.PRECOMPUTED: 40.0, throughput.BATCHED: 8.0, jax_name: 4.0},
@@ -121,15 +122,28 @@ def test_summary_by_hand():
     assert part["gemm_gflops"] == 2
 
 
-def test_fits_of_a_program(table):
-    _, one = throughput.program_of(table, 1)
-    _, seed = throughput.program_of(table, 45)
-    _, two = throughput.program_of(table, 90)
+def test_a_group_is_the_fits_of_one_seed(table):
+    (one,) = throughput.groups_of(table, 1)
+    (seed,) = throughput.groups_of(table, 45)
+    two = throughput.groups_of(table, 90)
     assert one.held_out.shape == (1, 1)
-    assert two.held_out.shape == (2, 45)
-    assert two.seed.tolist() == [0, 1]
+    assert [group.held_out.shape for group in two] == [(1, 45), (1, 45)]
+    assert [group.seed.tolist() for group in two] == [[0], [1]]
     pairs = set(zip(seed.held_out[0].tolist(), seed.restart[0].tolist(), strict=True))
     assert pairs == {(held_out, restart) for held_out in range(9) for restart in range(5)}
+
+
+def test_the_measured_method_trains_every_group(table):
+    program, prepared = throughput.program_of(table), prepare_table(table, throughput.ARM.readout)
+    trained = []
+    original = program.init
+    program = program._replace(init=lambda group: trained.append(original(group)) or trained[-1])
+    method = throughput.jax_method(program, throughput.groups_of(table, 90), prepared)
+    method.run(2)
+    assert method.fits == 90
+    assert len(trained) == 2
+    # The states are donated to the training: what it has taken over can be read no more.
+    assert all(leaf.is_deleted() for state in trained for leaf in jax.tree.leaves(state.params))
 
 
 def test_json_on_stdout_has_the_promised_keys(monkeypatch, tmp_path):
@@ -138,13 +152,15 @@ def test_json_on_stdout_has_the_promised_keys(monkeypatch, tmp_path):
         throughput.SEQUENTIAL: 0.02,
         throughput.PRECOMPUTED: 0.01,
         throughput.BATCHED: 0.045,
-        "jax, 45 fits": 0.01125,
+        "jax, 90 fits": 0.0225,
     }
 
     def methods_of(table, counts):
         pace = 2 if table.source.shape[2] == 4 else 1
         return {
-            name: throughput.Method(1 if "one" in name else 45, lambda steps, s=seconds: steps * s / pace, 3.0)
+            name: throughput.Method(
+                1 if "one" in name else 90 if "jax" in name else 45, lambda steps, s=seconds: steps * s / pace, 3.0
+            )
             for name, seconds in by_name.items()
         }
 
@@ -160,7 +176,7 @@ def test_json_on_stdout_has_the_promised_keys(monkeypatch, tmp_path):
         assert part["speedup_vs_torch"] == pytest.approx(80)
         assert part["speedup_vs_torch_precomputed"] == pytest.approx(40)
         assert part["speedup_vs_torch_batched"] == pytest.approx(4)
-        assert part["compile_seconds"]["jax, 45 fits"] == 3
+        assert part["compile_seconds"]["jax, 90 fits"] == 3
     # 8*64*4*8*3 + 6*64*3*8*64 = 638,976 operations at 1 GFLOP/s, and 8*64*3*4*3 + 6*64*3*4*64 = 313,344.
     assert document["ratio_to_floor"] == pytest.approx(0.25 / 0.638976)
     assert document["small_tokens"]["ratio_to_floor"] == pytest.approx(0.125 / 0.313344)
@@ -197,4 +213,4 @@ def test_mistakes_are_told_before_anything_is_measured(args, says):
 
 def test_quick_changes_defaults_and_explicit_values_win():
     options = throughput.parse(["--quick", "--rounds", "7"])
-    assert (options.fits, options.rounds, options.seconds) == ((45,), 7, 0.5)
+    assert (options.fits, options.rounds, options.seconds) == ((90,), 7, 0.5)
