@@ -112,7 +112,7 @@ def test_summary_by_hand():
         {throughput.SEQUENTIAL: 40.0, throughput.PRECOMPUTED: 40.0, throughput.BATCHED: 8.0, jax_name: 4.0},
         {throughput.SEQUENTIAL: 50.0, throughput.PRECOMPUTED: 10.0, throughput.BATCHED: 9.0, jax_name: 1.0},
     ]
-    part = throughput.summary(times, rates=[1e9, 2e9, 4e9], flops=2e6)  # floors of 2, 1 and 0.5 ms
+    part = throughput.summary(times, rates=[1e9, 2e9, 4e9], flops=2e6, name=jax_name)  # floors of 2, 1 and 0.5 ms
     assert part["ratio_to_floor"] == 2  # of 1, 4 and 2
     assert part["speedup_vs_torch"] == 30  # of 30, 10 and 50
     assert part["speedup_vs_torch_precomputed"] == 10  # of 15, 10 and 10
@@ -133,14 +133,17 @@ def test_a_group_is_the_fits_of_one_seed(table):
     assert pairs == {(held_out, restart) for held_out in range(9) for restart in range(5)}
 
 
-def test_the_measured_method_trains_every_group(table):
-    program, prepared = throughput.program_of(table), prepare_table(table, throughput.ARM.readout)
-    trained = []
-    original = program.init
-    program = program._replace(init=lambda group: trained.append(original(group)) or trained[-1])
-    method = throughput.jax_method(program, throughput.groups_of(table, 90), prepared)
+def test_a_measured_method_trains_every_group(table, monkeypatch):
+    program, trained = throughput.program_of(table), []
+
+    def init(group):
+        trained.append(program.init(group))
+        return trained[-1]
+
+    monkeypatch.setattr(throughput, "program_of", lambda table: program._replace(init=init))
+    method = throughput.jax_method(table, prepare_table(table, throughput.ARM.readout), 90)
     method.run(2)
-    assert method.fits == 90
+    assert (method.fits, method.lanes) == (90, throughput.schedule.devices.threads())
     assert len(trained) == 2
     # The states are donated to the training: what it has taken over can be read no more.
     assert all(leaf.is_deleted() for state in trained for leaf in jax.tree.leaves(state.params))
@@ -157,12 +160,11 @@ def test_json_on_stdout_has_the_promised_keys(monkeypatch, tmp_path):
 
     def methods_of(table, counts):
         pace = 2 if table.source.shape[2] == 4 else 1
-        return {
-            name: throughput.Method(
-                1 if "one" in name else 90 if "jax" in name else 45, lambda steps, s=seconds: steps * s / pace, 3.0
-            )
-            for name, seconds in by_name.items()
+        methods = {
+            name: throughput.Method(fits, lambda steps, s=seconds: steps * s / pace, 3.0)
+            for (name, seconds), fits in zip(by_name.items(), (1, 1, 45, 90), strict=True)
         }
+        return methods, "jax, 90 fits"
 
     monkeypatch.setattr(throughput, "methods_of", methods_of)
     monkeypatch.setattr(throughput, "timed", lambda run, steps: run(steps))
@@ -213,4 +215,4 @@ def test_mistakes_are_told_before_anything_is_measured(args, says):
 
 def test_quick_changes_defaults_and_explicit_values_win():
     options = throughput.parse(["--quick", "--rounds", "7"])
-    assert (options.fits, options.rounds, options.seconds) == ((90,), 7, 0.5)
+    assert (options.fits, options.rounds, options.seconds) == ((), 7, 0.5)

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import resource
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,6 +73,7 @@ def full_disk_for_features(folder: Path, tries: int, rng: np.random.Generator) -
             problems = [stopped.complaint(), ended.failure(), None if stopped.code == 2 else "the disk was not full"]
             built = content(cache / "features" / whole.name)
             tally.record(problems, wrong=built != content(whole), lost=before + len(blocks) > 21)
+            shutil.rmtree(cache)  # the small disk holds one at a time
     return tally
 
 
@@ -102,7 +104,8 @@ def full_disk_for_results(folder: Path, tries: int, rng: np.random.Generator) ->
             tally.skipped = "this user cannot mount a small disk"
             return tally
         for number in range(tries):
-            out = folder / "disk" / str(number)
+            out = folder / "disk" / str(number) / "run"
+            out.parent.mkdir()
             fill(int(total * 10 ** rng.uniform(-2, 0)))
             stopped = bench_here(*command, out, report=True)
             kept = len(runs.finished_groups(out))
@@ -111,6 +114,7 @@ def full_disk_for_results(folder: Path, tries: int, rng: np.random.Generator) ->
                 ended = bench_here(*command, out)
             lost = kept + len(trained) > 3
             tally.record([stopped.complaint(), ended.failure()], wrong=fits_differ(out, folder / "whole"), lost=lost)
+            shutil.rmtree(out.parent)
     return tally
 
 
