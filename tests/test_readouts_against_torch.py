@@ -17,6 +17,7 @@ from soopf_jax import objectives
 from soopf_jax.fit import PreparedTable, prepare_table
 from soopf_jax.grid import Grid
 from soopf_jax.plugins import ASSIGNMENTS, OBJECTIVES, READOUTS, resolve
+from soopf_jax.readouts.bilinear import scaled_softplus
 from soopf_jax.types import Dims, FeatureTable
 from tests import torch_readouts as paper
 
@@ -156,3 +157,24 @@ def test_losses_and_gradients(name, assignment, objective):
             for step in path:
                 leaf = leaf[step.key]
             assert_equal(gradient, leaf.grad, f"{jax.tree_util.keystr(path)}, held out {held_out}, tau {tau}")
+
+
+@pytest.mark.parametrize("level", [20.0, 0.0, -14.0, -16.0, -60.0, -120.0, -300.0])
+def test_bilinear_shares_and_their_gradients_stay_right_where_all_energies_die_away(level):
+    """sh = softplus(x) / sum of softplus(x), in float64; by hand a float32 softplus is 0 from x = -104 on."""
+    x = level + np.random.default_rng(1).normal(size=(2, 3))
+    weight = np.arange(6.0).reshape(2, 3)
+
+    wanted = torch.tensor(x, requires_grad=True)
+    energy = torch.nn.functional.softplus(wanted, threshold=1e3)
+    share = energy / energy.sum()
+    (share * torch.tensor(weight)).sum().backward()
+
+    def weighted(x):
+        share = objectives.normalised_energy(scaled_softplus(x))
+        return jnp.sum(share * weight.ravel()), share
+
+    gradient, ours = jax.grad(weighted, has_aux=True)(jnp.float32(x))
+    np.testing.assert_allclose(ours, share.detach().numpy().ravel(), rtol=3e-5)
+    assert wanted.grad.abs().max() > 1e-2
+    np.testing.assert_allclose(gradient, wanted.grad.numpy(), atol=3e-5)

@@ -10,6 +10,19 @@ from soopf_jax.readouts.router import Router
 from soopf_jax.readouts.soopf import Prepared, prepare
 from soopf_jax.types import Dims, Readout, ReadoutOutput
 
+FAR_BELOW = -15.0
+"""Below this, softplus(x) is exp(x) in float32."""
+
+
+def scaled_softplus(x: Float[Array, "supports operations"]) -> Float[Array, "supports operations"]:
+    """softplus(x), times exp(-max x) where even the largest x is far below zero.
+
+    A factor of the whole pair cancels in its normalised energy. Without it, that would be 0 / 0 in float32 for a pair
+    whose energies have all died away, and its gradient not finite long before.
+    """
+    largest = jax.lax.stop_gradient(jnp.max(x))
+    return jnp.where(largest < FAR_BELOW, jnp.exp(x - largest), jax.nn.softplus(x))
+
 
 class Bilinear(nn.Module):
     """u_n = W_z z_src,n + p_n meets a_s, V LN(delta_n) meets b_o."""
@@ -26,7 +39,7 @@ class Bilinear(nn.Module):
         v = self.param("V", normal(channels**-0.5), (channels, self.width))
         b = self.param("b", normal(self.width**-0.5), (self.operations, self.width))
         content = pair.content @ (v @ b.T)  # folded like the router: <V x, b> = <x, V^T b>
-        return ReadoutOutput(jax.nn.softplus((position * pair.salience) @ content))
+        return ReadoutOutput(scaled_softplus((position * pair.salience) @ content))
 
 
 def init(key: jax.Array, dims: Dims) -> PyTree:
