@@ -42,6 +42,7 @@ pictures: install  ## the README's pictures, into assets/
 	$(RUN) -m soopf_jax.report.overview assets/
 	$(RUN) -m soopf_jax.substrates shapes3d-lite --columns 2 --out assets/shapes3d-lite.png
 	$(RUN) -m soopf_jax.substrates mujoco --columns 2 --tile 86 --out assets/mujoco.png
+	@echo "assets/report.png is a screenshot of the default run's report.html, 1280 x 1240, reduced to 64 colours"
 
 lint: install  ## ruff and mypy
 	$(RUN) -m ruff check .

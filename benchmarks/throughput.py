@@ -34,7 +34,7 @@ import torch_loops
 from soopf_jax import cli, cost, results, schedule
 from soopf_jax.devices import mesh_for
 from soopf_jax.errors import UserError
-from soopf_jax.fit import Group, PreparedTable, Program, dims_of, make_group, make_program, prepare_table
+from soopf_jax.fit import FitState, Group, PreparedTable, Program, dims_of, make_group, make_program, prepare_table
 from soopf_jax.grid import Grid
 from soopf_jax.lanes import side_by_side
 from soopf_jax.protocol import Fits, Protocol
@@ -166,23 +166,37 @@ def one_device() -> Mesh:
     return mesh_for(1, 1, devices=1)
 
 
-def jax_method(table: FeatureTable, prepared: PreparedTable, count: int) -> Method:
-    """The trainer's program on `count` fits, as many groups side by side as it would have."""
-    program, groups = program_of(table), groups_of(table, count)
-    states = [program.init(group) for group in groups]
+class Compiled(NamedTuple):
+    """The trainer's program for groups of one size."""
+
+    init: Callable[[Group], FitState]
+    advance: Any
+    seconds: float
+    """What compilation took."""
+
+
+def compiled_program(table: FeatureTable, prepared: PreparedTable, group: Group) -> Compiled:
+    """The program for groups like this one."""
+    program = program_of(table)
+    state = program.init(group)
     begin = time.perf_counter()
-    compiled = program.advance.lower(states[0], prepared, groups[0], *STEPS).compile()  # type: ignore[attr-defined]
-    seconds = time.perf_counter() - begin
-    lanes = schedule.lanes(compiled)
+    advance = program.advance.lower(state, prepared, group, *STEPS).compile()  # type: ignore[attr-defined]
+    return Compiled(program.init, advance, time.perf_counter() - begin)
+
+
+def jax_method(program: Compiled, groups: Sequence[Group], prepared: PreparedTable) -> Method:
+    """The program on some groups, as many side by side as the trainer would have."""
+    states = [program.init(group) for group in groups]
+    lanes = schedule.lanes(program.advance)
 
     def train(number: int, steps: int) -> None:
-        states[number], losses = compiled(states[number], prepared, groups[number], np.int32(0), np.int32(steps))
+        states[number], losses = program.advance(states[number], prepared, groups[number], STEPS[0], np.int32(steps))
         losses.block_until_ready()
 
     def run(steps: int) -> None:
         side_by_side(lambda number, _: train(number, steps), range(len(groups)), lanes)
 
-    return Method(count, run, seconds, LEAST_STEPS, lanes)
+    return Method(sum(group.held_out.size for group in groups), run, program.seconds, LEAST_STEPS, lanes)
 
 
 def torch_method(loop: torch_loops.Loop, fits: int) -> Method:
@@ -197,18 +211,20 @@ def torch_method(loop: torch_loops.Loop, fits: int) -> Method:
 
 def methods_of(table: FeatureTable, counts: Sequence[int]) -> tuple[dict[str, Method], str]:
     """All that is compared, by name; and which of them is the trainer as it runs, a group in each lane."""
-    (group,) = groups_of(table, FITS_PER_SEED)
-    task = torch_loops.task_of(table, group, program_of(table).init(group).params, PROTOCOL)
     prepared = prepare_table(table, ARM.readout, mesh=one_device())
+    (seed,) = groups_of(table, FITS_PER_SEED)
+    program = compiled_program(table, prepared, seed)
+    task = torch_loops.task_of(table, seed, program.init(seed).params, PROTOCOL)
     methods = {
         SEQUENTIAL: torch_method(torch_loops.sequential(task, 0), 1),
         PRECOMPUTED: torch_method(torch_loops.sequential(task, 0, precomputed=True), 1),
         BATCHED: torch_method(torch_loops.batched(task), FITS_PER_SEED),
-        jax_name(FITS_PER_SEED): jax_method(table, prepared, FITS_PER_SEED),
     }
-    measured = FITS_PER_SEED * methods[jax_name(FITS_PER_SEED)].lanes
-    for count in sorted({*counts, measured} - {FITS_PER_SEED}):
-        methods[jax_name(count)] = jax_method(table, prepared, count)
+    measured = FITS_PER_SEED * schedule.lanes(program.advance)
+    for count in sorted({*counts, measured}):
+        groups = groups_of(table, count)
+        fitting = program if count >= FITS_PER_SEED else compiled_program(table, prepared, groups[0])
+        methods[jax_name(count)] = jax_method(fitting, groups, prepared)
     return methods, jax_name(measured)
 
 

@@ -133,15 +133,15 @@ def test_a_group_is_the_fits_of_one_seed(table):
     assert pairs == {(held_out, restart) for held_out in range(9) for restart in range(5)}
 
 
-def test_a_measured_method_trains_every_group(table, monkeypatch):
-    program, trained = throughput.program_of(table), []
+def test_a_measured_method_trains_every_group(table):
+    groups, prepared = throughput.groups_of(table, 90), prepare_table(table, throughput.ARM.readout)
+    program, trained = throughput.compiled_program(table, prepared, groups[0]), []
 
     def init(group):
         trained.append(program.init(group))
         return trained[-1]
 
-    monkeypatch.setattr(throughput, "program_of", lambda table: program._replace(init=init))
-    method = throughput.jax_method(table, prepare_table(table, throughput.ARM.readout), 90)
+    method = throughput.jax_method(program._replace(init=init), groups, prepared)
     method.run(2)
     assert (method.fits, method.lanes) == (90, throughput.schedule.devices.threads())
     assert len(trained) == 2
