@@ -67,12 +67,16 @@ def fitting(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
 
 
 def steps_done(out: Path) -> int:
-    """How far training is, by the finished groups and the newest checkpoint."""
+    """How far training is, by the finished groups and the newest checkpoint of each other one: they train together."""
     work = work_of(out)
     if work is None:
         return 0
-    steps = [int(path.name) for path in work.glob("*.checkpoint/*") if path.name.isdigit()]
-    return STEPS * len(list(work.glob("*.npz"))) + max(steps, default=0)
+    steps = [_newest_step(checkpoints) for checkpoints in work.glob("*.checkpoint")]
+    return STEPS * len(list(work.glob("*.npz"))) + sum(steps)
+
+
+def _newest_step(checkpoints: Path) -> int:
+    return max((int(path.name) for path in checkpoints.glob("*") if path.name.isdigit()), default=0)
 
 
 def report_writing(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
