@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: help install system demo reproduce-tables leaderboard speed assignments pictures lint format test test-slow faults fuzz audit lock clean
+.PHONY: help install system demo reproduce-tables leaderboard speed assignments pictures lint format test test-slow faults faults-short fuzz audit lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -61,6 +61,9 @@ test-slow: install  ## the slow tests
 
 faults: install  ## kill, fill, flip and truncate; a table of what survived
 	$(RUN) -m tests.faults
+
+faults-short: install  ## the same, each fault a few times only
+	$(RUN) -m tests.faults --short
 
 fuzz: install  ## coverage-guided fuzzing of our parsers with atheris: two minutes
 	$(RUN) -m pip install --quiet atheris==3.0.0

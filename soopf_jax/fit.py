@@ -310,9 +310,9 @@ def make_program(arm: Arm, grid: Grid, dims: Dims, protocol: Protocol, mesh: Mes
 def compiler_options() -> dict[str, str]:
     """On a CPU, keep XLA's YNNPACK fusions out.
 
-    With jaxlib 0.10 they cost 1.15 to 1.2 times the time of XLA's own products on large tokens (N = 196, D = 384 and
-    1024), gain nothing on small ones, and would also fuse the softmax's gradient into one kernel that takes as long as
-    all the rest of the step.
+    With jaxlib 0.10 a step takes 1.02 to 1.2 times as long with them on large tokens (N = 196, D = 384 and 1024; five
+    noisy comparisons) and no less on small ones, and they would also fuse the softmax's gradient into one kernel that
+    takes as long as all the rest of the step.
     """
     if jax.default_backend() != "cpu":
         return {}
