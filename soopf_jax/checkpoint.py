@@ -1,4 +1,8 @@
-"""Half-trained fits on disk, so that an interruption costs a minute: Orbax, asynchronous, the newest kept.
+"""Half-trained fits on disk, so that an interruption costs a minute: Orbax, in a thread of its own, the newest kept.
+
+The thread is ours, one for all groups of fits: the threads of Orbax's asynchronous saves wait for each other by the
+wall clock and by a number that all saves of a process share, so that a clock that jumps, or two saves at once, leave
+some that never end, and with them the process.
 
 A checkpoint carries a fingerprint of its arrays. One that cannot be read, or whose arrays are not those that were
 saved, is as good as none: training then starts again, and no wrong number comes of it. One that cannot be written is
@@ -10,9 +14,10 @@ import shutil
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from threading import RLock
 from types import TracebackType
 from typing import Any
 
@@ -22,23 +27,16 @@ from jaxtyping import Array, PyTree, UInt32
 
 from soopf_jax import devices
 
-_ONE_AT_A_TIME = RLock()
-"""Orbax numbers its writes per process: two that overlap wait for each other's signals until they time out."""
-
 
 class Checkpoints:
-    """The checkpoints of one group of fits, in one folder; as a context manager it waits for the last write.
+    """The checkpoints of one group of fits, in one folder; as a context manager it waits for the last write."""
 
-    `alone`: no other group is being trained in this process, so that training goes on while a checkpoint is written.
-    Otherwise it waits, and the others go on.
-    """
-
-    def __init__(self, folder: Path, seconds_between: float, alone: bool = True) -> None:
+    def __init__(self, folder: Path, seconds_between: float) -> None:
         self._folder = folder.absolute()
         self._seconds_between = seconds_between
-        self._alone = alone
         self._last = time.monotonic()
         self._manager: Any = None
+        self._writing: Future[None] | None = None
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -47,31 +45,29 @@ class Checkpoints:
         self._close()
 
     def offer(self, step: int, tree: PyTree) -> None:
-        """Save `tree`, the state after `step` steps, if the last save is long enough ago."""
+        """Save `tree`, the state after `step` steps, if the last save is long enough ago; training goes on meanwhile.
+
+        Several processes wait for the end: their steps and Orbax's meeting points must not overtake each other.
+        """
         if not devices.agreed(time.monotonic() - self._last >= self._seconds_between):
             return
+        self._finish()
         copy = jax.tree.map(jnp.copy, tree)  # training goes on in the original's memory while this is written
         saved = _orbax().args.StandardSave({"tree": copy, "fingerprint": fingerprint(copy)})
-        try:
-            with _ONE_AT_A_TIME:
-                self._open().save(step, args=saved)
-                if not self._alone:
-                    self._open().wait_until_finished()
-        except Exception as error:  # a full disk, as Orbax and TensorStore put it; perhaps that of the save before
-            self._warn("written", error)
+        self._writing = _thread().submit(lambda: self._open().save(step, args=saved))
+        if jax.process_count() > 1:
+            self._finish()
         self._last = time.monotonic()
 
     def newest_step(self) -> int | None:
         """The number of steps behind the newest checkpoint."""
-        with _ONE_AT_A_TIME:
-            return self._open().latest_step() if devices.agreed(self._folder.exists()) else None
+        return _there(lambda: self._open().latest_step()) if devices.agreed(self._folder.exists()) else None
 
     def restore(self, step: int, like: PyTree) -> PyTree | None:
         """The tree saved after `step` steps, shaped and placed as `like`; None if it is damaged."""
         shapes = jax.tree.map(_shape, {"tree": like, "fingerprint": fingerprint(like)})
         try:
-            with _ONE_AT_A_TIME:
-                saved = self._open().restore(step, args=_orbax().args.StandardRestore(shapes))
+            saved = _there(lambda: self._open().restore(step, args=_orbax().args.StandardRestore(shapes)))
             if int(fingerprint(saved["tree"])) != int(saved["fingerprint"]):
                 raise ValueError("the arrays are not those that were saved")
         except Exception as error:  # whatever Orbax and TensorStore raise over damaged files
@@ -82,24 +78,40 @@ class Checkpoints:
             return None
         return saved["tree"]
 
+    def _finish(self) -> None:
+        """Wait for the save under way."""
+        writing, self._writing = self._writing, None
+        try:
+            if writing is not None:
+                writing.result()
+        except Exception as error:  # a full disk, as Orbax and TensorStore put it
+            self._warn("written", error)
+
     def _warn(self, what: str, error: Exception) -> None:
         reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
         print(f"checkpoint {self._folder.name} cannot be {what}: {reason}", file=sys.stderr)
 
     def _open(self) -> Any:
         if self._manager is None:
-            options = _orbax().CheckpointManagerOptions(max_to_keep=1, create=True)
+            options = _orbax().CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
             self._manager = _orbax().CheckpointManager(self._folder, options=options)
         return self._manager
 
     def _close(self) -> None:
+        self._finish()
         manager, self._manager = self._manager, None
-        try:
-            if manager is not None:
-                with _ONE_AT_A_TIME:
-                    manager.close()
-        except Exception as error:  # as in `offer`
-            self._warn("written", error)
+        if manager is not None:
+            _there(manager.close)
+
+
+@cache
+def _thread() -> ThreadPoolExecutor:
+    """Where all saves and restores of this process happen, one after another."""
+    return ThreadPoolExecutor(1, "checkpoints")
+
+
+def _there(work: Callable[[], Any]) -> Any:
+    return _thread().submit(work).result()
 
 
 @cache

@@ -156,7 +156,7 @@ def train_arm(
             advance(int(rows.real.sum()) * protocol.steps)
             return columns
         group = devices.put(make_group(table, arm, protocol, fits, rows.row), trainer.mesh, GROUP_SPECS)
-        checkpoints = Checkpoints(_checkpoint(place), session.checkpoint_seconds, lanes == 1) if place else None
+        checkpoints = Checkpoints(_checkpoint(place), session.checkpoint_seconds) if place else None
         with compiling:
             state = trainer.program.init(group)
             trainer.advance()

@@ -74,8 +74,12 @@ def start(module: str, *args: object, **environment: object) -> subprocess.Popen
 
 
 def end(process: subprocess.Popen[str]) -> Ended:
-    """Wait for it."""
-    out, err = process.communicate(timeout=600)
+    """Wait for it; one that never ends is killed, which its exit code says."""
+    try:
+        out, err = process.communicate(timeout=300)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
     return Ended(process.returncode, out, err)
 
 
