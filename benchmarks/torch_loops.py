@@ -70,7 +70,7 @@ def paper_notation(params: PyTree) -> Parameters:
         "W_z": router["W_z"].swapaxes(-1, -2),
         "p": router["p"],
         "q": router["q"],
-        "W_1": hidden["kernel"].swapaxes(-1, -2),
+        "W_1": hidden["weight"],
         "b_1": hidden["bias"],
         "W_2": operation["kernel"].swapaxes(-1, -2),
         "b_2": operation["bias"],

@@ -42,7 +42,7 @@ def main(out: str) -> None:
     columns = leaves("before", state.params)
     state, loss = trainer.advance()(state, prepared, group, np.int32(0), np.int32(PROTOCOL.steps))
     columns |= leaves("after", state.params) | leaves("stats", trainer.program.evaluate(state, prepared, group))
-    weights = state.params["readout"]["hidden"]["kernel"]
+    weights = state.params["readout"]["hidden"]["weight"]
     shards = np.array([[shard.device.id, *shard.data.shape[:2]] for shard in weights.addressable_shards])
     if jax.process_count() > 1:
         shards = np.asarray(multihost_utils.process_allgather(shards)).reshape(-1, 3)

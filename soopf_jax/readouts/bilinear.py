@@ -46,7 +46,7 @@ def init(key: jax.Array, dims: Dims) -> PyTree:
     """a and b ~ N(0, 1/R), W_z and V ~ N(0, 1/D), p ~ N(0, 0.02^2)."""
     tokens = jnp.zeros((dims.patches, dims.channels))
     model = Bilinear(dims.supports, dims.operations, dims.router_width)
-    return model.init(key, Prepared(tokens, tokens, tokens[:, 0]))["params"]
+    return model.init(key, Prepared(tokens, tokens, tokens[:, 0], tokens[0]))["params"]
 
 
 def apply(params: PyTree, pair: Prepared, tau: Float[Array, ""]) -> ReadoutOutput:

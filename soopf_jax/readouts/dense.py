@@ -34,7 +34,7 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, pair: Prepared) -> ReadoutOutput:
         """E_{s,o} = sum_n M_{s,n} sum_c softplus(W_{o,c}) delta_{n,c}^2."""
-        masks = jax.nn.softmax(Router(self.supports, self.router_width, name="router")(pair.source), axis=0)
+        masks = Router(self.supports, self.router_width, name="router").masks(pair.source)
         weights = self.param("W", normal(0.1), (self.operations, pair.squares.shape[1]))
         return ReadoutOutput((masks @ pair.squares) @ jax.nn.softplus(weights).T, masks)
 

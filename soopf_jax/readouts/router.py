@@ -1,6 +1,7 @@
 """The support router, Eq. (2): which support slot does each patch belong to? For one pair."""
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from flax.linen.initializers import normal
 from jaxtyping import Array, Float
@@ -16,11 +17,22 @@ class Router(nn.Module):
     width: int
 
     @nn.compact
-    def __call__(self, source: Float[Array, "patches channels"]) -> Float[Array, "supports patches"]:
-        """Logits, with the patches last: element-wise work on long rows is what a CPU vectorises."""
+    def __call__(
+        self, source: Float[Array, "patches channels"], relative: bool = False
+    ) -> Float[Array, "supports patches"]:
+        """Logits, with the patches last: element-wise work on long rows is what a CPU vectorises.
+
+        `relative`: those of all slots but the last, less that of the last.
+        """
         patches, channels = source.shape
         w_z = self.param("W_z", normal(channels**-0.5), (channels, self.width))
         p = self.param("p", normal(0.02), (patches, self.width))
         q = self.param("q", normal(self.width**-0.5), (self.supports, self.width))
+        if relative:
+            q = q[:-1] - q[-1]
         # <W_z z + p, q> = <z, W_z^T q> + <p, q>: D x S products per patch instead of D x R.
         return (source.astype(jnp.float32) @ (w_z @ q.T) + p @ q.T).T
+
+    def masks(self, source: Float[Array, "patches channels"]) -> Float[Array, "supports patches"]:
+        """M_{s,n} = softmax_s of the logits, which does not see what all have in common: S - 1 products do for S."""
+        return jax.nn.softmax(jnp.pad(self(source, relative=True), ((0, 1), (0, 0))), axis=0)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax.linen.initializers import lecun_normal
+from flax.linen.initializers import lecun_normal, zeros_init
 from jaxtyping import Array, Float, PyTree
 
 from soopf_jax.readouts.innovation import layer_norm, salience, unit_scale
@@ -26,6 +26,34 @@ class Prepared(NamedTuple):
     content: Float[Array, "patches channels"]
     """LN(delta)."""
     salience: Float[Array, " patches"]
+    total: Float[Array, " channels"]
+    """sum_n sal_n LN(delta_n): what the slots share out among them."""
+
+
+class Hidden(nn.Module):
+    """W_1 h_s + b_1 of every slot s, the first layer of f.
+
+    h_s = pooled_s / A_s, and W_1 pooled_s of the last slot is the rest of W_1 total, so that nothing of size D is
+    computed for that slot. The rest has the rounding error of the whole: where a slot has next to no mass its h_s is
+    off by more than the others', but its energy and all gradients through it carry the factor A_s.
+    """
+
+    width: int
+
+    @nn.compact
+    def __call__(
+        self,
+        pooled: Float[Array, "all_but_one channels"],
+        total: Float[Array, " channels"],
+        mass: Float[Array, " supports"],
+    ) -> Float[Array, "supports hidden"]:
+        """Divides after the product: a row has H numbers there, and D before."""
+        # (hidden, channels): the order in which the gradient's product leaves it, where Adam reads along rows.
+        weight = self.param("weight", lambda key, shape: lecun_normal()(key, shape[::-1]).T, (self.width, total.size))
+        bias = self.param("bias", zeros_init(), (self.width,))
+        first, whole = pooled @ weight.T, total @ weight.T
+        projected = jnp.concatenate([first, (whole - jnp.sum(first, axis=0))[None]])
+        return projected / jnp.maximum(mass, TINY)[:, None] + bias
 
 
 class SOOPF(nn.Module):
@@ -40,14 +68,14 @@ class SOOPF(nn.Module):
     def __call__(self, pair: Prepared, tau: Float[Array, ""]) -> ReadoutOutput:
         """E_{s,o} = A_s pi_{s,o}."""
         # M_{s,n} = softmax_s <W_z z_src,n + p_n, q_s>
-        masks = jax.nn.softmax(Router(self.supports, self.router_width, name="router")(pair.source), axis=0)
+        masks = Router(self.supports, self.router_width, name="router").masks(pair.source)
         # A_s = sum_n M_{s,n} sal_n
         weights = masks * pair.salience
         mass = jnp.sum(weights, axis=1)
         # h_s = sum_n M_{s,n} sal_n LN(delta_n) / A_s
-        h = weights @ pair.content / jnp.maximum(mass, TINY)[:, None]
+        pooled = weights[:-1] @ pair.content
         # pi_{s,o} = softmax_o(f(h_s) / tau)
-        hidden = nn.Dense(self.hidden, kernel_init=lecun_normal(), name="hidden")(h)
+        hidden = Hidden(self.hidden, name="hidden")(pooled, pair.total, mass)
         logits = nn.Dense(self.operations, kernel_init=lecun_normal(), name="operation")(
             jax.nn.gelu(hidden, approximate=False)
         )
@@ -56,16 +84,17 @@ class SOOPF(nn.Module):
 
 
 def prepare(pair: PairView) -> Prepared:
-    """LN(delta) and the salience, once for all fits and steps."""
+    """LN(delta), the salience and their sum, once for all fits and steps."""
     delta = unit_scale(pair.delta)
-    return Prepared(pair.source, layer_norm(delta), salience(delta))
+    content, sal = layer_norm(delta), salience(delta)
+    return Prepared(pair.source, content, sal, sal @ content)
 
 
 def init(key: jax.Array, dims: Dims) -> PyTree:
     """W_z ~ N(0, 1/D), q ~ N(0, 1/R), p ~ N(0, 0.02^2); f LeCun-normal with zero bias."""
     model = SOOPF(dims.supports, dims.operations, dims.router_width, dims.hidden)
     tokens = jnp.zeros((dims.patches, dims.channels))
-    return model.init(key, Prepared(tokens, tokens, tokens[:, 0]), jnp.float32(1.0))["params"]
+    return model.init(key, Prepared(tokens, tokens, tokens[:, 0], tokens[0]), jnp.float32(1.0))["params"]
 
 
 def apply(params: PyTree, pair: Prepared, tau: Float[Array, ""]) -> ReadoutOutput:
