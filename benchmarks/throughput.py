@@ -124,7 +124,7 @@ def main(args: Sequence[str] | None = None) -> None:
 def parse(args: Sequence[str] | None) -> Options:
     """The command line; `--quick` changes defaults, and explicit values win."""
     arguments = list(sys.argv[1:] if args is None else args)
-    default = Options(quick=True, fits=(), rounds=3, seconds=0.5) if "--quick" in arguments else Options()
+    default = Options(quick=True, fits=(), rounds=3, seconds=0.35) if "--quick" in arguments else Options()
     options = cli.parse(Options, "benchmarks.throughput", arguments, default)
     for count in options.fits:
         if count < 1 or (count > FITS_PER_SEED and count % FITS_PER_SEED):
