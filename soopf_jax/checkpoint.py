@@ -27,6 +27,9 @@ from jaxtyping import Array, PyTree, UInt32
 
 from soopf_jax import devices
 
+_THREAD = ThreadPoolExecutor(1, "checkpoints")
+"""Where all saves and restores of this process happen, one after another. It starts with the first of them."""
+
 
 class Checkpoints:
     """The checkpoints of one group of fits, in one folder; as a context manager it waits for the last write."""
@@ -54,7 +57,7 @@ class Checkpoints:
         self._finish()
         copy = jax.tree.map(jnp.copy, tree)  # training goes on in the original's memory while this is written
         saved = _orbax().args.StandardSave({"tree": copy, "fingerprint": fingerprint(copy)})
-        self._writing = _thread().submit(lambda: self._open().save(step, args=saved))
+        self._writing = _THREAD.submit(lambda: self._open().save(step, args=saved))
         if jax.process_count() > 1:
             self._finish()
         self._last = time.monotonic()
@@ -100,18 +103,15 @@ class Checkpoints:
     def _close(self) -> None:
         self._finish()
         manager, self._manager = self._manager, None
-        if manager is not None:
-            _there(manager.close)
-
-
-@cache
-def _thread() -> ThreadPoolExecutor:
-    """Where all saves and restores of this process happen, one after another."""
-    return ThreadPoolExecutor(1, "checkpoints")
+        try:
+            if manager is not None:
+                _there(manager.close)
+        except Exception as error:  # as in `_finish`
+            self._warn("written", error)
 
 
 def _there(work: Callable[[], Any]) -> Any:
-    return _thread().submit(work).result()
+    return _THREAD.submit(work).result()
 
 
 @cache
