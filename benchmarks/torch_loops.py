@@ -28,6 +28,9 @@ class Task(NamedTuple):
 
     source: Float[Tensor, "pairs patches channels"]
     delta: Float[Tensor, "pairs patches channels"]
+    content: Float[Tensor, "pairs patches channels"]
+    """LN(delta), for the loops that do not compute it at every step."""
+    salience: Float[Tensor, "pairs patches"]
     cell: Int[Tensor, " pairs"]
     batches: Int[Tensor, "steps batch"]
     """Pairs of all cells; a fit leaves those of its held-out cell out."""
@@ -50,9 +53,11 @@ class Loop(NamedTuple):
 
 def task_of(table: FeatureTable, group: Group, params: PyTree, protocol: Protocol) -> Task:
     """What the JAX program does with the first seed of a group: the same minibatches and initial parameters."""
+    delta = torch.from_numpy(table.delta)
     return Task(
         torch.from_numpy(table.source),
-        torch.from_numpy(table.delta),
+        delta,
+        *innovation(delta),
         torch.from_numpy(table.cell).long(),
         torch.from_numpy(group.batches[0]).long(),
         torch.from_numpy(group.held_out[0]).long(),
@@ -141,14 +146,13 @@ def sequential(task: Task, fit: int, precomputed: bool = False) -> Loop:
     n_cells = len(model.q) * len(model.b_2)
     Q = torch.eye(n_cells)[torch.arange(n_cells) != held_out]
     label = task.cell - (task.cell > held_out).long()
-    prepared = innovation(task.delta) if precomputed else None
 
     def step(number: int) -> Tensor:
         rows = task.batches[number]
         rows = rows[task.cell[rows] != held_out]
-        content, salience = (part[rows] for part in prepared) if prepared else innovation(task.delta[rows])
+        prepared = (task.content[rows], task.salience[rows]) if precomputed else innovation(task.delta[rows])
         adam.zero_grad()
-        E, M = model(task.source[rows], content, salience, task.tau(number))
+        E, M = model(task.source[rows], *prepared, task.tau(number))
         loss = core_loss(E, M, Q, label[rows])
         loss.backward()
         adam.step()
@@ -164,12 +168,11 @@ def batched(task: Task) -> Loop:
     """All fits on the minibatch that they share, the held-out cell's pairs with weight 0; a fused Adam."""
     parameters = {name: value.clone().requires_grad_() for name, value in task.start.items()}
     adam = torch.optim.Adam(parameters.values(), lr=task.learning_rate, fused=True)
-    content, salience = innovation(task.delta)
 
     def step(number: int) -> Tensor:
         rows = task.batches[number]
         adam.zero_grad()
-        E, usage = folded(parameters, task.source[rows], content[rows], salience[rows], task.tau(number))
+        E, usage = folded(parameters, task.source[rows], task.content[rows], task.salience[rows], task.tau(number))
         losses = masked_losses(E, usage, task.cell[rows], task.held_out)
         losses.sum().backward()
         adam.step()

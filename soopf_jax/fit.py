@@ -285,7 +285,9 @@ def make_program(arm: Arm, grid: Grid, dims: Dims, protocol: Protocol, mesh: Mes
             state.params, state.alive, table, group.role, group.held_out, group.labels
         )
 
-    def compiled(function: Callable[..., Any], in_specs: Any, out_specs: Any, **options: Any) -> Callable[..., Any]:
+    def compiled(
+        function: Callable[..., Any], in_specs: Any, out_specs: Any, once: bool = False, **options: Any
+    ) -> Callable[..., Any]:
         """The function on each device's share of the fits, which need nothing of each other's."""
 
         def at_precision(*args: Any) -> Any:
@@ -293,30 +295,32 @@ def make_program(arm: Arm, grid: Grid, dims: Dims, protocol: Protocol, mesh: Mes
                 return function(*args)
 
         spread = jax.shard_map(at_precision, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-        return jax.jit(spread, compiler_options=compiler_options(), **options)
+        return jax.jit(spread, compiler_options=compiler_options(once), **options)
 
     state = jax.tree.map(
         lambda leaf: BY_FIT if leaf.ndim else EVERYWHERE,
         jax.eval_shape(init, Group(*(jnp.zeros((1,) * len(spec), jnp.int32) for spec in GROUP_SPECS))),
     )
     return Program(
-        compiled(init, (GROUP_SPECS,), state),
+        compiled(init, (GROUP_SPECS,), state, once=True),
         compiled(advance, (state, EVERYWHERE, GROUP_SPECS, EVERYWHERE, EVERYWHERE), (state, BY_FIT), donate_argnums=0),
         compiled(evaluate, (state, EVERYWHERE, GROUP_SPECS), BY_FIT),
         compiled(energies, (state, EVERYWHERE), BY_FIT),
     )
 
 
-def compiler_options() -> dict[str, str]:
-    """On a CPU, keep XLA's YNNPACK fusions out.
+def compiler_options(once: bool = False) -> dict[str, str]:
+    """On a CPU, keep XLA's YNNPACK fusions out; and spend less on a program that runs `once` only.
 
     With jaxlib 0.10 a step takes 1.02 to 1.2 times as long with them on large tokens (N = 196, D = 384 and 1024; five
     noisy comparisons) and no less on small ones, and they would also fuse the softmax's gradient into one kernel that
-    takes as long as all the rest of the step.
+    takes as long as all the rest of the step. LLVM's first level instead of its third halves the compilation of `init`,
+    which then draws the same bits.
     """
     if jax.default_backend() != "cpu":
         return {}
-    return {"xla_cpu_experimental_ynn_fusion_type": ""}
+    level = {"xla_backend_optimization_level": "1"} if once else {}
+    return {"xla_cpu_experimental_ynn_fusion_type": "", **level}
 
 
 def _fit_stats(
