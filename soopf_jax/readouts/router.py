@@ -19,7 +19,7 @@ class Router(nn.Module):
     @nn.compact
     def __call__(
         self, source: Float[Array, "patches channels"], relative: bool = False
-    ) -> Float[Array, "supports patches"]:
+    ) -> Float[Array, "slots patches"]:
         """Logits, with the patches last: element-wise work on long rows is what a CPU vectorises.
 
         `relative`: those of all slots but the last, less that of the last.
