@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, PyTree
 
 from soopf_jax.readouts.router import Router
 from soopf_jax.readouts.soopf import Prepared, prepare
+from soopf_jax.readouts.stride import as_wide
 from soopf_jax.types import Dims, Readout, ReadoutOutput
 
 FAR_BELOW = -15.0
@@ -30,22 +31,23 @@ class Bilinear(nn.Module):
     supports: int
     operations: int
     width: int
+    channels: int
 
     @nn.compact
     def __call__(self, pair: Prepared) -> ReadoutOutput:
         """E_{s,o} = softplus(sum_n w_n (a_s . u_n)(b_o . V LN(delta_n))), w = salience normalised over patches."""
-        position = Router(self.supports, self.width, name="position")(pair.source)
-        channels = pair.content.shape[1]
-        v = self.param("V", normal(channels**-0.5), (channels, self.width))
+        position = Router(self.supports, self.width, self.channels, name="position")(pair.source)
+        v = self.param("V", normal(self.channels**-0.5), (self.channels, self.width))
         b = self.param("b", normal(self.width**-0.5), (self.operations, self.width))
-        content = pair.content @ (v @ b.T)  # folded like the router: <V x, b> = <x, V^T b>
+        folded = as_wide((v @ b.T).T, pair.content).T  # like the router's: <V x, b> = <x, V^T b>
+        content = pair.content @ folded
         return ReadoutOutput(scaled_softplus((position * pair.salience) @ content))
 
 
 def init(key: jax.Array, dims: Dims) -> PyTree:
     """a and b ~ N(0, 1/R), W_z and V ~ N(0, 1/D), p ~ N(0, 0.02^2)."""
     tokens = jnp.zeros((dims.patches, dims.channels))
-    model = Bilinear(dims.supports, dims.operations, dims.router_width)
+    model = Bilinear(dims.supports, dims.operations, dims.router_width, dims.channels)
     return model.init(key, Prepared(tokens, tokens, tokens[:, 0], tokens[0]))["params"]
 
 
@@ -53,8 +55,8 @@ def apply(params: PyTree, pair: Prepared, tau: Float[Array, ""]) -> ReadoutOutpu
     """Energy of one pair; there are no masks, and no posterior to temper."""
     del tau
     operations, width = params["b"].shape
-    supports = params["position"]["q"].shape[0]
-    return Bilinear(supports, operations, width).apply({"params": params}, pair)
+    supports, channels = params["position"]["q"].shape[0], params["V"].shape[0]
+    return Bilinear(supports, operations, width, channels).apply({"params": params}, pair)
 
 
 READOUT = Readout(prepare, init, apply)

@@ -6,6 +6,8 @@ import jax.numpy as jnp
 from flax.linen.initializers import normal
 from jaxtyping import Array, Float
 
+from soopf_jax.readouts.stride import as_wide
+
 
 class Router(nn.Module):
     """<W_z z_src,n + p_n, q_s>: how well each patch, by content and position, fits each support slot.
@@ -15,24 +17,23 @@ class Router(nn.Module):
 
     supports: int
     width: int
+    channels: int
 
     @nn.compact
-    def __call__(
-        self, source: Float[Array, "patches channels"], relative: bool = False
-    ) -> Float[Array, "slots patches"]:
+    def __call__(self, source: Float[Array, "patches wide"], relative: bool = False) -> Float[Array, "slots patches"]:
         """Logits, with the patches last: element-wise work on long rows is what a CPU vectorises.
 
         `relative`: those of all slots but the last, less that of the last.
         """
-        patches, channels = source.shape
-        w_z = self.param("W_z", normal(channels**-0.5), (channels, self.width))
-        p = self.param("p", normal(0.02), (patches, self.width))
+        w_z = self.param("W_z", normal(self.channels**-0.5), (self.channels, self.width))
+        p = self.param("p", normal(0.02), (source.shape[0], self.width))
         q = self.param("q", normal(self.width**-0.5), (self.supports, self.width))
         if relative:
             q = q[:-1] - q[-1]
         # <W_z z + p, q> = <z, W_z^T q> + <p, q>: D x S products per patch instead of D x R.
-        return (source.astype(jnp.float32) @ (w_z @ q.T) + p @ q.T).T
+        folded = as_wide((w_z @ q.T).T, source).T
+        return (source.astype(jnp.float32) @ folded + p @ q.T).T
 
-    def masks(self, source: Float[Array, "patches channels"]) -> Float[Array, "supports patches"]:
+    def masks(self, source: Float[Array, "patches wide"]) -> Float[Array, "supports patches"]:
         """M_{s,n} = softmax_s of the logits, which does not see what all have in common: S - 1 products do for S."""
         return jax.nn.softmax(jnp.pad(self(source, relative=True), ((0, 1), (0, 0))), axis=0)
