@@ -5,7 +5,7 @@ the host. Readouts are written for one pair and one fit; here they are vmapped o
 fits of a seed, which share that minibatch, and over the G seeds of a group.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -229,7 +229,7 @@ def make_program(arm: Arm, grid: Grid, dims: Dims, protocol: Protocol, mesh: Mes
         return jax.grad(summed_loss, has_aux=True)(params)
 
     def train_step(state: FitState, table: PreparedTable, group: Group, step: AnyArray) -> tuple[FitState, Array]:
-        grads, losses = jax.vmap(seed_gradient, in_axes=(0, None, 0, 0, 0, None))(
+        grads, losses = over_seeds(seed_gradient, in_axes=(0, None, 0, 0, 0, None))(
             state.params, table, group.batches[:, step], group.held_out, group.labels, protocol.tau(step)
         )
         updates, optimiser_state = optimiser.update(grads, state.optimiser)
@@ -307,6 +307,24 @@ def make_program(arm: Arm, grid: Grid, dims: Dims, protocol: Protocol, mesh: Mes
         compiled(evaluate, (state, EVERYWHERE, GROUP_SPECS), BY_FIT),
         compiled(energies, (state, EVERYWHERE), BY_FIT),
     )
+
+
+def over_seeds(function: Callable[..., Any], in_axes: Sequence[int | None]) -> Callable[..., Any]:
+    """`jax.vmap` over the first argument's leading axis and others', but one seed alone is computed without that axis.
+
+    XLA lets a product read a transposed operand where it stands, but not through the reshape that such an axis brings.
+    """
+
+    def mapped(*args: Any) -> Any:
+        if jax.tree.leaves(args[0])[0].shape[0] > 1:
+            return jax.vmap(function, in_axes)(*args)
+        alone = [
+            arg if axis is None else jax.tree.map(lambda leaf: leaf[0], arg)
+            for arg, axis in zip(args, in_axes, strict=True)
+        ]
+        return jax.tree.map(lambda leaf: leaf[None], function(*alone))
+
+    return mapped
 
 
 def compiler_options(once: bool = False) -> dict[str, str]:

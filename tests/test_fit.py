@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from soopf_jax import assignments, objectives
-from soopf_jax.fit import Arm, Group, dims_of, make_group, make_program, prepare_table
+from soopf_jax.fit import Arm, Group, dims_of, make_group, make_program, over_seeds, prepare_table
 from soopf_jax.protocol import Protocol, leave_one_cell_out
 from soopf_jax.readouts.innovation import layer_norm, salience, unit_scale
 from soopf_jax.readouts.soopf import READOUT
@@ -195,3 +195,16 @@ def test_a_pair_without_change_has_uniform_shares_and_finite_gradients():
     np.testing.assert_allclose(share(params), np.full(9, 1 / 9), rtol=1e-6)
     gradient = jax.jacobian(share)(params)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_seed_alone_is_computed_as_among_others(seeds):
+    x, y = np.random.default_rng(0).standard_normal((2, seeds, 4, 5))
+
+    def function(x, y, scale):
+        return x @ y.T * scale, {"sum": x.sum()}
+
+    found = over_seeds(function, (0, 0, None))(x, y, 2.0)
+    expected = [function(*row, 2.0) for row in zip(x, y, strict=True)]
+    np.testing.assert_allclose(found[0], [product for product, _ in expected], rtol=1e-5)
+    np.testing.assert_allclose(found[1]["sum"], [rest["sum"] for _, rest in expected], rtol=1e-5)
