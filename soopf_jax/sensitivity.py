@@ -1,13 +1,15 @@
 """Which of the choices that the paper leaves open matter: one of them changed at a time, all else at its default.
 
 In: the results of the runs below. Out: a table per data set and encoder: INJ, the difference from the default paired
-over seeds, and whether it stands after Holm's correction over the whole table.
+over seeds with its interval, and whether it stands after Holm's correction over the whole table.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from soopf_jax import score
+import numpy as np
+
+from soopf_jax import score, statistics
 from soopf_jax.report.paper_tables import Sheet, remedies
 from soopf_jax.report.tables import Table, number
 from soopf_jax.runs import Obstacle, Run, slug
@@ -15,7 +17,10 @@ from soopf_jax.types import Json
 
 ARMS = ("factorial", "learned")
 LEVEL = 0.05
-NOTE = "difference and p: paired over seeds against all choices at their defaults; Holm over the whole table"
+NOTE = (
+    "difference, 95 % interval (t) and p: paired over seeds against all choices at their defaults; Holm over the whole"
+    " table. Few seeds have wide intervals: no effect seen does not mean that there is none"
+)
 
 
 class Choice(NamedTuple):
@@ -73,10 +78,9 @@ def sheet(default: Run, found: Mapping[Run, Json | Obstacle]) -> Sheet:
         if isinstance(changed, Obstacle):
             rows.append((*label, "-", "-", "-", "-", f"not run: {changed.reason}"))
         else:
-            inj, difference = number(_arm(changed, arm)["inj"]["mean"]), test["mean_diff"]
-            signed = "-" if difference is None else f"{difference:+.3f}"
-            rows.append((*label, inj, signed, _p_value(test["p"]), _p_value(p_holm), verdict(difference, p_holm)))
-    header = ("choice", "assignment", "INJ", "difference", "p", "p (Holm)", "verdict")
+            inj, mean = number(_arm(changed, arm)["inj"]["mean"]), test["mean"]
+            rows.append((*label, inj, _signed(mean), _interval(test["ci95"]), _p_value(p_holm), verdict(mean, p_holm)))
+    header = ("choice", "assignment", "INJ", "difference", "95 % interval", "p (Holm)", "verdict")
     title = f"Sensitivity: {default.dataset} with {default.encoder}"
     notes = (NOTE, *remedies(found[run] for run in study(default)))
     return Sheet(slug(f"sensitivity {default.dataset} {default.encoder}"), Table(title, header, rows), notes)
@@ -91,12 +95,16 @@ def verdict(difference: float | None, p_holm: float | None) -> str:
     return "matters" if p_holm < LEVEL else "no effect seen"
 
 
-def _test(changed: Json | Obstacle, reference: Json | Obstacle, arm: str) -> Json:
-    """The paired test of INJ over seeds; undefined where one of the two was not run."""
+def _test(changed: Json | Obstacle, reference: Json | Obstacle, arm: str) -> dict[str, Any]:
+    """The paired test of INJ over seeds; undefined where one of the two was not run, or has no score."""
+    undefined = {"mean": None, "p": None, "ci95": None}
     if isinstance(changed, Obstacle) or isinstance(reference, Obstacle):
-        return {"mean_diff": None, "p": None}
-    per_seed = [_arm(document, arm)["inj"]["per_seed"] for document in (changed, reference)]
-    return score.paired_test(*per_seed)
+        return undefined
+    ours, theirs = (_arm(document, arm)["inj"]["per_seed"] for document in (changed, reference))
+    if None in (*ours, *theirs):
+        return undefined
+    difference = np.array(ours) - np.array(theirs)
+    return {"mean": float(difference.mean()), **statistics.paired_t(difference)}
 
 
 def _default_row(arm: str, reference: Json | Obstacle) -> tuple[str, ...]:
@@ -107,6 +115,14 @@ def _default_row(arm: str, reference: Json | Obstacle) -> tuple[str, ...]:
 
 def _arm(document: Json, assignment: str) -> Json:
     return next(arm for arm in document["arms"] if arm["assignment"] == assignment)
+
+
+def _signed(difference: float | None) -> str:
+    return "-" if difference is None else f"{difference:+.3f}"
+
+
+def _interval(ends: Sequence[float] | None) -> str:
+    return "-" if ends is None else f"{ends[0]:+.3f} to {ends[1]:+.3f}"
 
 
 def _p_value(p: float | None) -> str:

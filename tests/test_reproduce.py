@@ -352,8 +352,10 @@ def test_the_study_tests_every_change_against_the_default():
     found[sensitivity.changed_run(default, sensitivity.CHOICES[1])] = NOTHING
     rows = sensitivity.sheet(default, found).table.rows
     assert rows[0] == ("all at their defaults", "factorial", "0.500", "-", "-", "-", "the reference")
-    p = stats.ttest_rel(better, base).pvalue
-    expected = ("batch size 64 -> 32", "factorial", "0.705", "+0.205", f"{p:.2g}", f"{p:.2g}", "matters")
+    test = stats.ttest_rel(better, base)
+    low, high = test.confidence_interval(0.95)
+    interval, p = f"{low:+.3f} to {high:+.3f}", f"{test.pvalue:.2g}"
+    expected = ("batch size 64 -> 32", "factorial", "0.705", "+0.205", interval, p, "matters")
     assert rows[2] == expected, "equal vectors have no p, so that Holm counts one test"
     assert rows[3][-1] == "no difference at all"
     assert rows[4][-1] == "not run: needs a miracle"
