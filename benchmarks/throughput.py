@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # as for a script, so that `pyth
 import torch_loops
 
 from soopf_jax import cli, cost, results, schedule
-from soopf_jax.devices import mesh_for
+from soopf_jax.devices import lane_meshes, mesh_for, share, threads
 from soopf_jax.errors import UserError
 from soopf_jax.fit import FitState, Group, PreparedTable, Program, dims_of, make_group, make_program, prepare_table
 from soopf_jax.grid import Grid
@@ -146,9 +146,9 @@ def noise_table(patches: int, channels: int) -> FeatureTable:
     return FeatureTable(source, delta, None, cell, GRID, {})
 
 
-def program_of(table: FeatureTable) -> Program:
-    """The trainer's program, on one device."""
-    return make_program(ARM, GRID, dims_of(table, PROTOCOL), PROTOCOL, one_device())
+def program_of(table: FeatureTable, mesh: Mesh | None = None) -> Program:
+    """The trainer's program; on one device, unless a lane's is given."""
+    return make_program(ARM, GRID, dims_of(table, PROTOCOL), PROTOCOL, mesh or one_device())
 
 
 def groups_of(table: FeatureTable, count: int) -> list[Group]:
@@ -164,37 +164,47 @@ def one_device() -> Mesh:
     return mesh_for(1, 1, devices=1)
 
 
-class Compiled(NamedTuple):
-    """The trainer's program for groups of one size."""
+class Lane(NamedTuple):
+    """The trainer's program for groups of one size, on one of the devices that it uses side by side."""
 
     init: Callable[[Group], FitState]
     advance: Any
+    prepared: PreparedTable
     seconds: float
     """What compilation took."""
 
 
-def compiled_program(table: FeatureTable, prepared: PreparedTable, group: Group) -> Compiled:
+def compiled_lanes(table: FeatureTable, prepared: PreparedTable, groups: Sequence[Group]) -> list[Lane]:
+    """The program for such groups, in as many lanes as the trainer would have for them."""
+    lanes = schedule.lanes(len(groups))
+    meshes = lane_meshes(lanes) if lanes > 1 else (one_device(),)
+    return side_by_side(lambda mesh, _: compiled_lane(table, prepared, groups[0], mesh), meshes, lanes)
+
+
+def compiled_lane(table: FeatureTable, prepared: PreparedTable, group: Group, mesh: Mesh) -> Lane:
     """The program for groups like this one."""
-    program = program_of(table)
-    state = program.init(group)
+    program = program_of(table, mesh)
+    state, here = program.init(group), share(prepared, mesh)
     begin = time.perf_counter()
-    advance = program.advance.lower(state, prepared, group, *STEPS).compile()  # type: ignore[attr-defined]
-    return Compiled(program.init, advance, time.perf_counter() - begin)
+    advance = program.advance.lower(state, here, group, *STEPS).compile()  # type: ignore[attr-defined]
+    return Lane(program.init, advance, here, time.perf_counter() - begin)
 
 
-def jax_method(program: Compiled, groups: Sequence[Group], prepared: PreparedTable) -> Method:
-    """The program on some groups, as many side by side as the trainer would have."""
-    states = [program.init(group) for group in groups]
-    lanes = schedule.lanes(program.advance)
+def jax_method(lanes: Sequence[Lane], groups: Sequence[Group]) -> Method:
+    """The groups in turn on the lanes, side by side."""
+    states = [lanes[number % len(lanes)].init(group) for number, group in enumerate(groups)]
 
-    def train(number: int, steps: int) -> None:
-        states[number], losses = program.advance(states[number], prepared, groups[number], STEPS[0], np.int32(steps))
-        losses.block_until_ready()
+    def train(lane: int, steps: int) -> None:
+        for number in range(lane, len(groups), len(lanes)):
+            advance, prepared = lanes[lane].advance, lanes[lane].prepared
+            states[number], losses = advance(states[number], prepared, groups[number], STEPS[0], np.int32(steps))
+            losses.block_until_ready()
 
     def run(steps: int) -> None:
-        side_by_side(lambda number, _: train(number, steps), range(len(groups)), lanes)
+        side_by_side(lambda lane, _: train(lane, steps), range(len(lanes)), len(lanes))
 
-    return Method(sum(group.held_out.size for group in groups), run, program.seconds, LEAST_STEPS, lanes)
+    fits = sum(group.held_out.size for group in groups)
+    return Method(fits, run, lanes[0].seconds, LEAST_STEPS, len(lanes))
 
 
 def torch_method(loop: torch_loops.Loop, fits: int) -> Method:
@@ -211,18 +221,16 @@ def methods_of(table: FeatureTable, counts: Sequence[int]) -> tuple[dict[str, Me
     """All that is compared, by name; and which of them is the trainer as it runs, a group in each lane."""
     prepared = prepare_table(table, ARM.readout, mesh=one_device())
     (seed,) = groups_of(table, FITS_PER_SEED)
-    program = compiled_program(table, prepared, seed)
-    task = torch_loops.task_of(table, seed, program.init(seed).params, PROTOCOL)
+    task = torch_loops.task_of(table, seed, program_of(table).init(seed).params, PROTOCOL)
     methods = {
         SEQUENTIAL: torch_method(torch_loops.sequential(task, 0), 1),
         PRECOMPUTED: torch_method(torch_loops.sequential(task, 0, precomputed=True), 1),
         BATCHED: torch_method(torch_loops.batched(task), FITS_PER_SEED),
     }
-    measured = FITS_PER_SEED * schedule.lanes(program.advance)
+    measured = FITS_PER_SEED * schedule.lanes(threads())
     for count in sorted({*counts, measured}):
         groups = groups_of(table, count)
-        fitting = program if count >= FITS_PER_SEED else compiled_program(table, prepared, groups[0])
-        methods[jax_name(count)] = jax_method(fitting, groups, prepared)
+        methods[jax_name(count)] = jax_method(compiled_lanes(table, prepared, groups), groups)
     return methods, jax_name(measured)
 
 

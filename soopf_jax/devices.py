@@ -5,6 +5,7 @@ to each other, so that nothing but results crosses between devices.
 """
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import psutil
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxlib import xla_client
 from jaxtyping import PyTree
 
 from soopf_jax.errors import UserError
@@ -53,6 +55,40 @@ def mesh_for(seeds: int, fits: int, devices: int | None = None) -> Mesh:
     shapes = [(n // columns, columns) for columns in range(1, n + 1) if n % columns == 0]
     rows, columns = min(shapes, key=lambda shape: -(-seeds // shape[0]) * -(-fits // shape[1]))
     return Mesh(np.array(jax.devices()[:n]).reshape(rows, columns), (SEEDS, FITS))
+
+
+@cache
+def lane_meshes(lanes: int) -> tuple[Mesh, ...]:
+    """A CPU device for each of several programs that run side by side, with its share of the cores to itself.
+
+    JAX's own CPU device cuts every product up among all cores, each of which then waits for the others. Programs that
+    keep to their own cores need not. Threads belong to a client, so that every lane has a client of its own; jaxlib
+    makes them but does not promise to. Where it does no more, lanes share JAX's device: slower, and as right.
+    """
+    return tuple(Mesh(np.array([[_cpu_device(max(1, threads() // lanes))]]), (SEEDS, FITS)) for _ in range(lanes))
+
+
+def _cpu_device(n_threads: int) -> jax.Device:
+    """A CPU device that computes in so many threads."""
+    name = "NPROC"  # XLA reads it while it makes a client, and at no other time
+    before = os.environ.get(name)
+    os.environ[name] = str(n_threads)
+    try:
+        return xla_client.make_cpu_client().devices()[0]  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):
+        return jax.devices()[0]
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def share(tree: PyTree, mesh: Mesh) -> PyTree:
+    """Arrays of JAX's own devices, on the mesh of a lane; they stay where they are in memory."""
+    if set(mesh.devices.flat) <= set(jax.devices()):
+        return tree
+    return jax.device_put(jax.tree.map(np.asarray, tree), NamedSharding(mesh, EVERYWHERE), may_alias=True)
 
 
 def put(tree: PyTree, mesh: Mesh, spec: PartitionSpec | PyTree) -> PyTree:

@@ -93,7 +93,6 @@ def benchmark(
     prepared = prepare_table(table, arms[0].readout, protocol.source_scale)
     plan, trainer = make_plan(arms[0], table, prepared, protocol, fits, session)
     announce(plan, session)
-    session = session._replace(lanes=plan.lanes)
     rows: list[dict[str, Any]] = []
     columns: list[Columns] = []
     examples: list[tuple[Any, Any]] = []
@@ -101,8 +100,8 @@ def benchmark(
     for index, arm in enumerate(arms):
         begin = time.monotonic()
         if index:
-            trainer = make_trainer(arm, table, prepared, protocol, fits, plan.fits_per_program)
-        trained = train_arm(trainer, arm, table, prepared, protocol, fits, session)
+            trainer = make_trainer(arm, table, prepared, protocol, fits, plan.fits_per_program, plan.lanes)
+        trained = train_arm(trainer, arm, table, protocol, fits, session)
         seconds[arm.assignment_name] = round(time.monotonic() - begin, 1)
         stats = stats_of(trained)
         scores = score.score_fits(fits, stats, table.grid, protocol.ties)
@@ -216,8 +215,8 @@ def router_of_all_cells(
     """The paper's diagnostic: factorial fits on all cells, scored on the pairs that no seed's split has used."""
     arm = arm._replace(assignment=FACTORIAL, assignment_name="router")
     fits = all_cells_observed(protocol)
-    trainer = make_trainer(arm, table, prepared, protocol, fits, plan.fits_per_program)
-    columns = train_arm(trainer, arm, table, prepared, protocol, fits, session)
+    trainer = make_trainer(arm, table, prepared, protocol, fits, plan.fits_per_program, plan.lanes)
+    columns = train_arm(trainer, arm, table, protocol, fits, session)
     stats = stats_of(columns)
     return router_record(fits, stats, score.select_restarts(fits, stats, protocol.ties), columns)
 

@@ -16,11 +16,6 @@ from soopf_jax.protocol import Fits
 MEMORY_SHARE = 0.9
 """Of a device's memory, what a program may plan to use."""
 
-LANE_BYTES = 64_000_000
-"""Temporaries of a program up to which a second one beside it pays on a CPU. 2 cores, time of two programs one after
-the other over that side by side: 1.4 at 23 MB (N = 64, D = 48), 1.3 at 45 MB (196, 48), 1.0 at 123 MB (196, 384), where
-the memory is as busy as it can be."""
-
 
 class Rows(NamedTuple):
     """The fits of one call of the program, as rows of `Fits`, a line for each seed."""
@@ -67,14 +62,17 @@ def fits_at_once(fits: Fits, needed: Callable[[int], int], limit: int | None = N
     return count
 
 
-def lanes(compiled: Any) -> int:
-    """How many groups of fits train side by side: as many as there are cores where memory is not the limit, else one.
-
-    Devices of their own, and processes that must keep in step, have enough to do with one.
-    """
+def lanes(groups: int) -> int:
+    """How many groups of fits train side by side: one per core of a CPU; elsewhere one, which has enough to do."""
     if jax.default_backend() != "cpu" or jax.device_count() > 1:
         return 1
-    return devices.threads() if compiled.memory_analysis().temp_size_in_bytes <= LANE_BYTES else 1
+    return min(devices.threads(), groups)
+
+
+def lanes_in_memory(lanes: int, needed: int, shared: int, limit: int | None = None) -> int:
+    """As many of the lanes as fit into memory, where each needs so many bytes, of which some are the same in all."""
+    limit = int(MEMORY_SHARE * devices.memory_of_device()) if limit is None else limit
+    return max(1, min(lanes, (limit - shared) // max(1, needed - shared)))
 
 
 def bytes_needed(compiled: Any) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import cache, partial
 from pathlib import Path
-from threading import Lock
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import jax
@@ -71,21 +71,28 @@ class Plan(NamedTuple):
 
     fits_per_program: int
     bytes_per_device: int
-    """What training one group holds at once on each device, the table included."""
+    """What training holds at once on each device, the table included, and all lanes."""
     lanes: int = 1
     """Groups that train side by side."""
 
 
-class Trainer(NamedTuple):
-    """A program with the groups of fits that it is compiled for."""
+class Lane(NamedTuple):
+    """The program with the devices that it runs on."""
 
     program: Program
     advance: Callable[[], Any]
     """Gives `program.advance`, compiled at the first call: work that is already done needs none."""
+    prepared: PreparedTable
+    mesh: Mesh
+
+
+class Trainer(NamedTuple):
+    """The groups of fits of an arm, and the lanes that they may train in."""
+
+    groups: list[schedule.Rows]
+    lanes: list[Lane]
     diagnose: Diagnose | None
     """The router diagnostic, where the readout has masks and the regions are known."""
-    groups: list[schedule.Rows]
-    mesh: Mesh
 
 
 def make_plan(
@@ -93,47 +100,63 @@ def make_plan(
 ) -> tuple[Plan, Trainer]:
     """As many fits at once as were asked for, as an interrupted run chose, or as fit into memory; and their trainer."""
     trainer_of = cache(partial(make_trainer, arm, table, prepared, protocol, fits))
+    shared = sum(leaf.nbytes for leaf in jax.tree.leaves(prepared))
+
+    def lanes_at(count: int) -> int:
+        return session.lanes or schedule.lanes(len(schedule.groups(fits, schedule.shape_of(fits, count))))
 
     def bytes_of(count: int) -> int:
-        return schedule.bytes_needed(trainer_of(count).advance())
+        return schedule.bytes_needed(trainer_of(count, lanes_at(count)).lanes[0].advance())
 
     place = session.work / PLAN if session.work else None
     plan = _read_plan(place)
     if plan is None or session.fits_per_program not in (None, plan.fits_per_program):
         count = session.fits_per_program or schedule.fits_at_once(fits, bytes_of)
-        lanes = session.lanes or schedule.lanes(trainer_of(count).advance())
-        plan = Plan(count, bytes_of(count), lanes)
+        needed = bytes_of(count)
+        lanes = session.lanes or schedule.lanes_in_memory(lanes_at(count), needed, shared)
+        plan = Plan(count, shared + lanes * (needed - shared), lanes)
         if place and devices.is_main():
             atomic.write_bytes(place, json.dumps({**plan._asdict(), DIGEST: results.digest(plan._asdict())}).encode())
-    return plan, trainer_of(plan.fits_per_program)
+    return plan, trainer_of(plan.fits_per_program, plan.lanes)
 
 
 def make_trainer(
-    arm: Arm, table: FeatureTable, prepared: PreparedTable, protocol: Protocol, fits: Fits, fits_per_program: int
+    arm: Arm,
+    table: FeatureTable,
+    prepared: PreparedTable,
+    protocol: Protocol,
+    fits: Fits,
+    fits_per_program: int,
+    lanes: int = 1,
 ) -> Trainer:
-    """The arm, for groups of about `fits_per_program` fits."""
+    """The arm, for groups of about `fits_per_program` fits; a lane alone has all devices."""
     shape = schedule.shape_of(fits, fits_per_program)
-    mesh = devices.mesh_for(*shape)
     dims = dims_of(table, protocol)
-    program = make_program(arm, table.grid, dims, protocol, mesh)
-    groups = schedule.groups(fits, shape, mesh.devices.shape)
+    lanes = min(lanes, len(schedule.groups(fits, shape)))
+    meshes = devices.lane_meshes(lanes) if lanes > 1 else (devices.mesh_for(*shape),)
+    groups = schedule.groups(fits, shape, meshes[0].devices.shape)
 
-    @cache
-    def advance() -> Any:
-        group = devices.put(make_group(table, arm, protocol, fits, groups[0].row), mesh, GROUP_SPECS)
-        steps = np.int32(0), np.int32(0)
-        return program.advance.lower(program.init(group), prepared, group, *steps).compile()  # type: ignore[attr-defined]
+    def make_lane(mesh: Mesh) -> Lane:
+        program = make_program(arm, table.grid, dims, protocol, mesh)
+        here = devices.share(prepared, mesh)
+
+        @cache
+        def advance() -> Any:
+            group = devices.put(make_group(table, arm, protocol, fits, groups[0].row), mesh, GROUP_SPECS)
+            steps = np.int32(0), np.int32(0)
+            return program.advance.lower(program.init(group), here, group, *steps).compile()  # type: ignore[attr-defined]
+
+        return Lane(program, advance, here, mesh)
 
     diagnosed = table.region is not None and has_masks(arm.readout, prepared, dims)
     diagnose = make_diagnose(arm, table.grid, protocol) if diagnosed else None
-    return Trainer(program, advance, diagnose, groups, mesh)
+    return Trainer(groups, [make_lane(mesh) for mesh in meshes], diagnose)
 
 
 def train_arm(
     trainer: Trainer,
     arm: Arm,
     table: FeatureTable,
-    prepared: PreparedTable,
     protocol: Protocol,
     fits: Fits,
     session: Session,
@@ -145,38 +168,42 @@ def train_arm(
     and with a `test` table the normalised `energy` of its pairs.
     """
     bar = session.progress or (lambda description, total: nullcontext(lambda done: None))
-    lanes = session.lanes or 1
-    compiling = Lock()  # two lanes would compile the same program twice
+    free: SimpleQueue[Lane] = SimpleQueue()
+    for lane in trainer.lanes:
+        free.put(lane)
 
-    def train_group(numbered: tuple[int, schedule.Rows], check: Check) -> Columns:
+    def read_or_train(numbered: tuple[int, schedule.Rows], check: Check) -> Columns:
         number, rows = numbered
         place = session.work / f"{_slug(arm.assignment_name)}-{number}.npz" if session.work else None
         columns = _read_group(place, rows.row[rows.real])
         if columns is not None:
             advance(int(rows.real.sum()) * protocol.steps)
             return columns
-        group = devices.put(make_group(table, arm, protocol, fits, rows.row), trainer.mesh, GROUP_SPECS)
-        checkpoints = Checkpoints(_checkpoint(place), session.checkpoint_seconds) if place else None
-        with compiling:
-            state = trainer.program.init(group)
-            trainer.advance()
-        state, losses = _train(trainer, state, prepared, group, protocol.steps, rows, advance, checkpoints, check)
-        with compiling:
-            columns = _evaluate(trainer, state, prepared, group, table, test) | {"loss": losses}
+        lane = free.get_nowait()
+        try:
+            columns = train_group(lane, rows, place, check)
+        finally:
+            free.put(lane)
         columns = {name: column[rows.real] for name, column in columns.items()}
         _write_group(place, columns, rows.row[rows.real])
         return columns
 
+    def train_group(lane: Lane, rows: schedule.Rows, place: Path | None, check: Check) -> Columns:
+        group = devices.put(make_group(table, arm, protocol, fits, rows.row), lane.mesh, GROUP_SPECS)
+        checkpoints = Checkpoints(_checkpoint(place), session.checkpoint_seconds) if place else None
+        state = lane.program.init(group)
+        state, losses = _train(lane, state, group, protocol.steps, rows, advance, checkpoints, check)
+        return _evaluate(lane, trainer.diagnose, state, group, table, test) | {"loss": losses}
+
     with bar(f"{arm.readout_name} {arm.assignment_name}", len(fits.seed) * protocol.steps) as advance:
-        parts = side_by_side(train_group, list(enumerate(trainer.groups)), lanes)
+        parts = side_by_side(read_or_train, list(enumerate(trainer.groups)), len(trainer.lanes))
     order = np.argsort(np.concatenate([rows.row[rows.real] for rows in trainer.groups]))
     return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
 
 
 def _train(
-    trainer: Trainer,
+    lane: Lane,
     state: FitState,
-    prepared: PreparedTable,
     group: Group,
     steps: int,
     rows: schedule.Rows,
@@ -196,7 +223,7 @@ def _train(
             advance(n_fits * bounds[len(losses)])
         for start, stop in itertools.pairwise(bounds[len(losses) :]):
             check()
-            state, loss = trainer.advance()(state, prepared, group, np.int32(start), np.int32(stop))
+            state, loss = lane.advance()(state, lane.prepared, group, np.int32(start), np.int32(stop))
             losses.append(loss.block_until_ready())
             advance(n_fits * (stop - start))
             if checkpoints and stop < steps:
@@ -205,20 +232,20 @@ def _train(
 
 
 def _evaluate(
-    trainer: Trainer,
+    lane: Lane,
+    diagnose: Diagnose | None,
     state: FitState,
-    prepared: PreparedTable,
     group: Group,
     table: FeatureTable,
     test: PreparedTable | None,
 ) -> Columns:
     """All that is kept of the trained fits of a group, on the host."""
-    columns = trainer.program.evaluate(state, prepared, group)._asdict()
-    if trainer.diagnose:
-        stats = trainer.diagnose(state, prepared, table.region, group)
+    columns = lane.program.evaluate(state, lane.prepared, group)._asdict()
+    if diagnose:
+        stats = diagnose(state, lane.prepared, table.region, group)
         columns |= {f"{ROUTER}{name}": column for name, column in stats._asdict().items()}
     if test is not None:
-        columns["energy"] = trainer.program.energies(state, test)
+        columns["energy"] = lane.program.energies(state, devices.share(test, lane.mesh))
     return devices.to_host({name: column for name, column in columns.items() if column is not None})
 
 

@@ -127,8 +127,7 @@ def benchmark(
     prepared, test_prepared = (prepare_table(t, arm.readout, protocol.source_scale) for t in (table, test))
     plan, trainer = make_plan(arm, table, prepared, protocol, fits, session)
     runner.announce(plan, session)
-    session = session._replace(lanes=plan.lanes)
-    columns = train_arm(trainer, arm, table, prepared, protocol, fits, session, test_prepared)
+    columns = train_arm(trainer, arm, table, protocol, fits, session, test_prepared)
     seconds = {arm.assignment_name: round(time.monotonic() - begin, 1)}
     stats = runner.stats_of(columns)
     shares = score_fits(columns["energy"], test.cell, stats, table.grid)

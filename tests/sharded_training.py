@@ -35,13 +35,13 @@ def main(out: str) -> None:
     fits = leave_one_cell_out(table.grid, PROTOCOL)
     prepared = prepare_table(table, READOUT)
     trainer = make_trainer(ARM, table, prepared, PROTOCOL, fits, len(fits.seed))
-    (rows,) = trainer.groups
+    (rows,), (lane,) = trainer.groups, trainer.lanes
     host_group = make_group(table, ARM, PROTOCOL, fits, rows.row)
-    group = devices.put(host_group, trainer.mesh, GROUP_SPECS)
-    state = trainer.program.init(group)
+    group = devices.put(host_group, lane.mesh, GROUP_SPECS)
+    state = lane.program.init(group)
     columns = leaves("before", state.params)
-    state, loss = trainer.advance()(state, prepared, group, np.int32(0), np.int32(PROTOCOL.steps))
-    columns |= leaves("after", state.params) | leaves("stats", trainer.program.evaluate(state, prepared, group))
+    state, loss = lane.advance()(state, prepared, group, np.int32(0), np.int32(PROTOCOL.steps))
+    columns |= leaves("after", state.params) | leaves("stats", lane.program.evaluate(state, prepared, group))
     weights = state.params["readout"]["hidden"]["weight"]
     shards = np.array([[shard.device.id, *shard.data.shape[:2]] for shard in weights.addressable_shards])
     if jax.process_count() > 1:
@@ -52,8 +52,8 @@ def main(out: str) -> None:
         "role": host_group.role,
         "real": rows.real,
         "shards": shards,
-        "mesh": np.array(trainer.mesh.devices.shape),
-        "text": np.array(trainer.advance().as_text()),
+        "mesh": np.array(lane.mesh.devices.shape),
+        "text": np.array(lane.advance().as_text()),
     }
     if devices.is_main():
         with open(out, "wb") as file:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -103,3 +105,44 @@ def test_without_a_cluster_distributed_says_what_is_missing(monkeypatch):
 
 def test_the_memory_of_a_device_is_within_the_machine():
     assert 1e8 < devices.memory_of_device() <= devices.psutil.virtual_memory().total
+
+
+# --------------------------------------------------------------------------------------------------- lanes
+
+
+def test_lanes_have_devices_of_their_own_that_share_the_table_in_memory():
+    first, second = devices.lane_meshes(2)
+    assert len({*first.devices.flat, *second.devices.flat, *jax.devices()}) == 3
+    assert devices.lane_meshes(2) is devices.lane_meshes(2), "clients are made once"
+    table = {"tokens": jnp.arange(4096.0).reshape(64, 64)}
+    for mesh in (first, second):
+        (shared,) = devices.share(table, mesh).values()
+        assert shared.devices() == {*mesh.devices.flat}
+        assert shared.unsafe_buffer_pointer() == table["tokens"].unsafe_buffer_pointer()
+        np.testing.assert_array_equal(jax.jit(lambda x: x @ x)(shared), table["tokens"] @ table["tokens"])
+    assert devices.share(table, devices.mesh_for(1, 1)) is table
+
+
+def test_a_lane_s_threads_are_its_share_of_the_cores(monkeypatch):
+    monkeypatch.setenv("NPROC", "7")
+    monkeypatch.setattr(devices, "threads", lambda: 6)
+    asked = []
+
+    class Client:
+        def devices(self):
+            return jax.devices()
+
+    monkeypatch.setattr(devices.xla_client, "make_cpu_client", lambda: asked.append(os.environ["NPROC"]) or Client())
+    devices.lane_meshes.__wrapped__(4)
+    devices.lane_meshes.__wrapped__(3)
+    devices.lane_meshes.__wrapped__(12)
+    assert asked == ["1"] * 4 + ["2"] * 3 + ["1"] * 12
+    assert os.environ["NPROC"] == "7", "as it was"
+
+
+def test_without_clients_of_their_own_lanes_share_jax_s_device(monkeypatch):
+    monkeypatch.delattr(devices.xla_client, "make_cpu_client")
+    monkeypatch.delenv("NPROC", raising=False)
+    meshes = devices.lane_meshes.__wrapped__(2)
+    assert [list(mesh.devices.flat) for mesh in meshes] == [jax.devices()] * 2
+    assert "NPROC" not in os.environ

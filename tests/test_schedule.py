@@ -1,5 +1,3 @@
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,23 +57,20 @@ def test_bytes_needed_count_arguments_results_and_temporaries():
     assert 2 * 4 * n <= schedule.bytes_needed(compiled) <= 10 * 4 * n
 
 
-class Compiled(NamedTuple):
-    """What a compiled program says about its memory."""
-
-    temp_size_in_bytes: int
-
-    def memory_analysis(self):
-        return self
-
-
-@pytest.mark.parametrize(("backend", "n_devices", "temporaries", "lanes"), [
-    ("cpu", 1, 20e6, 6),
-    ("cpu", 1, 500e6, 1),
-    ("cpu", 8, 20e6, 1),
-    ("gpu", 1, 20e6, 1),
+@pytest.mark.parametrize(("backend", "n_devices", "groups", "lanes"), [
+    ("cpu", 1, 10, 6),
+    ("cpu", 1, 3, 3),
+    ("cpu", 8, 10, 1),
+    ("gpu", 1, 10, 1),
 ])  # fmt: skip
-def test_small_programs_on_a_cpu_get_a_lane_per_core(monkeypatch, backend, n_devices, temporaries, lanes):
+def test_groups_on_a_cpu_get_a_lane_per_core(monkeypatch, backend, n_devices, groups, lanes):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(jax, "device_count", lambda: n_devices)
     monkeypatch.setattr(schedule.devices, "threads", lambda: 6)
-    assert schedule.lanes(Compiled(int(temporaries))) == lanes
+    assert schedule.lanes(groups) == lanes
+
+
+@pytest.mark.parametrize(("needed", "lanes"), [(200, 6), (280, 5), (1_000, 1), (10_000, 1), (100, 6)])
+def test_lanes_share_the_table_and_no_more(needed, lanes):
+    """1,000 bytes, of which the table takes 100 once."""
+    assert schedule.lanes_in_memory(6, needed, shared=100, limit=1_000) == lanes

@@ -109,9 +109,7 @@ def test_the_grouping_of_fits_changes_no_more_than_rounding():
     fits = leave_one_cell_out(table.grid, protocol)
     prepared = prepare_table(table, READOUT)
     columns = [
-        train_arm(
-            make_trainer(ARM, table, prepared, protocol, fits, at_once), ARM, table, prepared, protocol, fits, Session()
-        )
+        train_arm(make_trainer(ARM, table, prepared, protocol, fits, at_once), ARM, table, protocol, fits, Session())
         for at_once in (18, 9, 4)
     ]
     for other in columns[1:]:

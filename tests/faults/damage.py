@@ -86,7 +86,7 @@ def unfinished_work(folder: Path, tries: int, rng: np.random.Generator) -> Tally
 
     def run(place: Path | None, progress: ProgressBar | None = None) -> bytes:
         session = Session(place, progress, checkpoint_seconds=0.0)
-        return results.npz_bytes(train_arm(trainer, arm, table, prepared, protocol, fits, session))
+        return results.npz_bytes(train_arm(trainer, arm, table, protocol, fits, session))
 
     chosen, trainer = plan(work)
     whole = run(None)
