@@ -1,7 +1,5 @@
-"""Independent pieces of work side by side, in threads of one process: one fills the gaps that another leaves.
-
-A small program on a CPU spends much of its time waiting for one of its own threads; a second program of the same kind
-uses that time. Each gives the same bits as it would alone.
+"""Independent pieces of work side by side, in threads of one process. What each of them does is its own affair: groups
+of fits bring a device of their own along (`devices.lane_meshes`).
 """
 
 from collections.abc import Callable, Sequence

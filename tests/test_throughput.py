@@ -7,7 +7,6 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 import torch
@@ -132,23 +131,25 @@ def test_a_group_is_the_fits_of_one_seed(table):
     assert pairs == {(held_out, restart) for held_out in range(9) for restart in range(5)}
 
 
-def test_a_measured_method_trains_every_group(table):
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_measured_method_trains_every_group(table, program_and_group, lanes):
     groups, prepared = throughput.groups_of(table, 90), prepare_table(table, throughput.ARM.readout)
-    lanes, trained = throughput.compiled_lanes(table, prepared, groups), []
+    starts = [throughput.to_host(program_and_group[0].init(group)) for group in groups]
+    called = []
 
-    def watched(lane):
-        def init(group):
-            trained.append(lane.init(group))
-            return trained[-1]
+    def watched(number, lane):
+        def advance(*args):
+            called.append((number, args[2].seed.tolist(), int(args[-1])))
+            return lane.advance(*args)
 
-        return lane._replace(init=init)
+        return lane._replace(advance=advance)
 
-    method = throughput.jax_method([watched(lane) for lane in lanes], groups)
+    compiled = throughput.compiled_lanes(table, prepared, starts[0], groups[0], lanes)
+    method = throughput.jax_method([watched(*numbered) for numbered in enumerate(compiled)], starts, groups)
     method.run(2)
-    assert (method.fits, method.lanes) == (90, min(2, throughput.threads()))
-    assert len(trained) == 2
-    # The states are donated to the training: what it has taken over can be read no more.
-    assert all(leaf.is_deleted() for state in trained for leaf in jax.tree.leaves(state.params))
+    method.run(3)
+    assert (method.fits, method.lanes) == (90, lanes)
+    assert sorted(called) == [(seed % lanes, [seed], steps) for seed in (0, 1) for steps in (2, 3)]
 
 
 def test_json_on_stdout_has_the_promised_keys(monkeypatch, tmp_path):

@@ -82,7 +82,7 @@ def unfinished_work(folder: Path, tries: int, rng: np.random.Generator) -> Tally
     work.mkdir()
 
     def plan(place: Path) -> tuple[Plan, Trainer]:
-        return make_plan(arm, table, prepared, protocol, fits, Session(place))
+        return make_plan(arm, table, prepared, protocol, fits, Session(place, lanes=1))  # one group after the other
 
     def run(place: Path | None, progress: ProgressBar | None = None) -> bytes:
         session = Session(place, progress, checkpoint_seconds=0.0)
