@@ -342,7 +342,7 @@ def fits_per_second(ms_per_fit_step: float) -> float:
 
 
 def plot(document: Json) -> Any:
-    """A matplotlib figure: fits per second against fits per program, a panel per size of tokens."""
+    """A matplotlib figure: fits per second against fits trained together, a panel per size of tokens."""
     from matplotlib.figure import Figure  # half a second, which only plots need
     from matplotlib.ticker import ScalarFormatter
 
@@ -354,7 +354,7 @@ def plot(document: Json) -> Any:
         for name, count, marker in ((SEQUENTIAL, 1, "s"), (PRECOMPUTED, 1, "^"), (BATCHED, FITS_PER_SEED, "D")):
             axes.plot(count, speed[name], marker, label=name)
         axes.axhline(fits_per_second(part["floor_ms_per_fit_step"]), color="grey", linestyle="--", label="floor")
-        axes.set(xscale="log", yscale="log", xlabel="fits per program, F", xticks=sorted({1, *ours}))
+        axes.set(xscale="log", yscale="log", xlabel="fits, F", xticks=sorted({1, *ours}))
         axes.xaxis.set_major_formatter(ScalarFormatter())
         axes.minorticks_off()
         axes.set_title("N = {patches}, D = {channels}".format(**part["sizes"]))
