@@ -62,11 +62,11 @@ def fits_at_once(fits: Fits, needed: Callable[[int], int], limit: int | None = N
     return count
 
 
-def lanes(groups: int) -> int:
-    """How many groups of fits train side by side: one per core of a CPU; elsewhere one, which has enough to do."""
+def lanes(groups: int, wanted: int | None = None) -> int:
+    """How many groups of fits train side by side: on a CPU what is wanted, or one per core; elsewhere one at a time."""
     if jax.default_backend() != "cpu" or jax.device_count() > 1:
         return 1
-    return min(devices.threads(), groups)
+    return min(wanted or devices.threads(), groups)
 
 
 def lanes_in_memory(lanes: int, needed: int, shared: int, limit: int | None = None) -> int:

@@ -103,7 +103,7 @@ def make_plan(
     shared = sum(leaf.nbytes for leaf in jax.tree.leaves(prepared))
 
     def lanes_at(count: int) -> int:
-        return session.lanes or schedule.lanes(len(schedule.groups(fits, schedule.shape_of(fits, count))))
+        return schedule.lanes(len(schedule.groups(fits, schedule.shape_of(fits, count))), session.lanes)
 
     def bytes_of(count: int) -> int:
         return schedule.bytes_needed(trainer_of(count, lanes_at(count)).lanes[0].advance())
@@ -132,7 +132,7 @@ def make_trainer(
     """The arm, for groups of about `fits_per_program` fits; a lane alone has all devices."""
     shape = schedule.shape_of(fits, fits_per_program)
     dims = dims_of(table, protocol)
-    lanes = min(lanes, len(schedule.groups(fits, shape)))
+    lanes = schedule.lanes(len(schedule.groups(fits, shape)), lanes)
     meshes = devices.lane_meshes(lanes) if lanes > 1 else (devices.mesh_for(*shape),)
     groups = schedule.groups(fits, shape, meshes[0].devices.shape)
 

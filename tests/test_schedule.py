@@ -57,17 +57,20 @@ def test_bytes_needed_count_arguments_results_and_temporaries():
     assert 2 * 4 * n <= schedule.bytes_needed(compiled) <= 10 * 4 * n
 
 
-@pytest.mark.parametrize(("backend", "n_devices", "groups", "lanes"), [
-    ("cpu", 1, 10, 6),
-    ("cpu", 1, 3, 3),
-    ("cpu", 8, 10, 1),
-    ("gpu", 1, 10, 1),
+@pytest.mark.parametrize(("backend", "n_devices", "groups", "wanted", "lanes"), [
+    ("cpu", 1, 10, None, 6),
+    ("cpu", 1, 3, None, 3),
+    ("cpu", 1, 10, 2, 2),
+    ("cpu", 1, 10, 8, 8),
+    ("cpu", 8, 10, 2, 1),
+    ("gpu", 1, 10, None, 1),
+    ("gpu", 1, 10, 2, 1),
 ])  # fmt: skip
-def test_groups_on_a_cpu_get_a_lane_per_core(monkeypatch, backend, n_devices, groups, lanes):
+def test_groups_on_a_cpu_get_a_lane_per_core(monkeypatch, backend, n_devices, groups, wanted, lanes):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(jax, "device_count", lambda: n_devices)
     monkeypatch.setattr(schedule.devices, "threads", lambda: 6)
-    assert schedule.lanes(groups) == lanes
+    assert schedule.lanes(groups, wanted) == lanes
 
 
 @pytest.mark.parametrize(("needed", "lanes"), [(200, 6), (280, 5), (1_000, 1), (10_000, 1), (100, 6)])
