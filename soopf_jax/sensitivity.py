@@ -11,12 +11,11 @@ import numpy as np
 
 from soopf_jax import score, statistics
 from soopf_jax.report.paper_tables import Sheet, remedies
-from soopf_jax.report.tables import Table, number
+from soopf_jax.report.tables import Table, number, signed
 from soopf_jax.runs import Obstacle, Run, slug
 from soopf_jax.types import Json
 
 ARMS = ("factorial", "learned")
-LEVEL = 0.05
 NOTE = (
     "difference, 95 % interval (t) and p: paired over seeds against all choices at their defaults; Holm over the whole"
     " table. Few seeds have wide intervals: no effect seen does not mean that there is none"
@@ -79,7 +78,7 @@ def sheet(default: Run, found: Mapping[Run, Json | Obstacle]) -> Sheet:
             rows.append((*label, "-", "-", "-", "-", f"not run: {changed.reason}"))
         else:
             inj, mean = number(_arm(changed, arm)["inj"]["mean"]), test["mean"]
-            rows.append((*label, inj, _signed(mean), _interval(test["ci95"]), _p_value(p_holm), verdict(mean, p_holm)))
+            rows.append((*label, inj, signed(mean), _interval(test["ci95"]), _p_value(p_holm), verdict(mean, p_holm)))
     header = ("choice", "assignment", "INJ", "difference", "95 % interval", "p (Holm)", "verdict")
     title = f"Sensitivity: {default.dataset} with {default.encoder}"
     notes = (NOTE, *remedies(found[run] for run in study(default)))
@@ -92,7 +91,7 @@ def verdict(difference: float | None, p_holm: float | None) -> str:
         return "no difference at all"
     if p_holm is None:
         return "undefined"
-    return "matters" if p_holm < LEVEL else "no effect seen"
+    return "matters" if p_holm < statistics.LEVEL else "no effect seen"
 
 
 def _test(changed: Json | Obstacle, reference: Json | Obstacle, arm: str) -> dict[str, Any]:
@@ -117,12 +116,8 @@ def _arm(document: Json, assignment: str) -> Json:
     return next(arm for arm in document["arms"] if arm["assignment"] == assignment)
 
 
-def _signed(difference: float | None) -> str:
-    return "-" if difference is None else f"{difference:+.3f}"
-
-
 def _interval(ends: Sequence[float] | None) -> str:
-    return "-" if ends is None else f"{ends[0]:+.3f} to {ends[1]:+.3f}"
+    return "-" if ends is None else " to ".join(map(signed, ends))
 
 
 def _p_value(p: float | None) -> str:

@@ -6,7 +6,7 @@ from html import escape
 from soopf_jax import statistics
 from soopf_jax.report import shell
 from soopf_jax.report.naming import RunName
-from soopf_jax.report.tables import Table, html, interval, number
+from soopf_jax.report.tables import Table, html, interval, number, signed
 from soopf_jax.types import Json
 
 _SCORES = {"inj": "INJ", "non_injective": "many-to-one accuracy"}
@@ -59,7 +59,7 @@ def t_tests(document: Json) -> Table:
         (
             _contrast(c),
             str(c["n_seeds"]),
-            _signed(c["mean_difference"]),
+            signed(c["mean_difference"]),
             interval(c["paired_t"]["ci95"]),
             number(c["paired_t"]["t"], 2),
             _p_value(c["paired_t"]["p"]),
@@ -77,7 +77,7 @@ def bootstraps(document: Json) -> Table:
         (
             _contrast(c),
             f"{c['n_seeds']} x {c['n_cells']}",
-            _signed(c["mean_difference"]),
+            signed(c["mean_difference"]),
             interval(c["bootstrap"]["ci95"]),
             _p_value(c["bootstrap"]["p"]),
             _p_value(c["bootstrap"]["p_holm"]),
@@ -123,10 +123,6 @@ def _arm(arm: Json) -> str:
 def _contrast(comparison: Json) -> str:
     """`2:learned - 1:learned`."""
     return f"{_arm(comparison['other'])} - {_arm(comparison['reference'])}"
-
-
-def _signed(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.3f}"
 
 
 def _two_digits(ci95: Sequence[float] | None) -> str:

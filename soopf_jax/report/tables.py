@@ -43,6 +43,11 @@ def number(value: float | None, digits: int = 3) -> str:
     return UNDEFINED if value is None else f"{value:.{digits}f}"
 
 
+def signed(difference: float | None) -> str:
+    """`+0.012`; a dash where it is undefined."""
+    return UNDEFINED if difference is None else f"{difference:+.3f}"
+
+
 def interval(ci95: Sequence[float] | None) -> str:
     """`[0.861, 0.887]`; a dash where it is undefined."""
     return f"[{ci95[0]:.3f}, {ci95[1]:.3f}]" if ci95 else UNDEFINED
