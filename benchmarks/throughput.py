@@ -30,11 +30,11 @@ sys.path.insert(0, str(Path(__file__).parent))  # as for a script, so that `pyth
 import torch_loops
 
 from soopf_jax import cli, cost, results, schedule
-from soopf_jax.devices import EVERYWHERE, lane_meshes, mesh_for, put, share, threads, to_host
+from soopf_jax.devices import EVERYWHERE, copied, lane_meshes, mesh_for, put, share, threads, to_host
 from soopf_jax.errors import UserError
 from soopf_jax.fit import FitState, Group, PreparedTable, Program, dims_of, make_group, make_program, prepare_table
 from soopf_jax.grid import Grid
-from soopf_jax.lanes import Check, side_by_side
+from soopf_jax.lanes import side_by_side
 from soopf_jax.protocol import Fits, Protocol
 from soopf_jax.runner import make_arms
 from soopf_jax.types import FeatureTable, Json
@@ -42,7 +42,7 @@ from soopf_jax.types import FeatureTable, Json
 GRID = Grid.of(["floor", "wall", "object"], ["hue", "invert", "pattern"])
 PAIRS_PER_CELL = 13
 FITS_PER_SEED = 45
-LEAST_STEPS = 6
+LEAST_STEPS = 8
 """Steps per call of the JAX program: it takes its memory anew at each, which the trainer spreads over 20 steps."""
 PROTOCOL = Protocol()
 STEPS = np.int32(0), np.int32(0)
@@ -184,13 +184,20 @@ def compiled_lanes(
 ) -> list[Lane]:
     """The program for such groups, in that many lanes."""
 
-    def compiled(mesh: Mesh, _: Check) -> Lane:
+    meshes = lane_meshes(lanes) if lanes > 1 else (one_device(),)
+
+    def compiled(mesh: Mesh) -> Lane:
         here, state = share(prepared, mesh), put(start, mesh, EVERYWHERE)
         begin = time.perf_counter()
         advance = program_of(table, mesh).advance.lower(state, here, group, *STEPS).compile()  # type: ignore[attr-defined]
         return Lane(advance, here, mesh, time.perf_counter() - begin)
 
-    return side_by_side(compiled, lane_meshes(lanes) if lanes > 1 else (one_device(),), lanes)
+    def like(first: Lane, mesh: Mesh) -> Lane:
+        copy = copied(first.advance, mesh)
+        return Lane(copy, share(prepared, mesh), mesh, first.seconds) if copy else compiled(mesh)
+
+    first = compiled(meshes[0])
+    return [first, *(like(first, mesh) for mesh in meshes[1:])]
 
 
 def jax_method(lanes: Sequence[Lane], starts: Sequence[FitState], groups: Sequence[Group]) -> Method:

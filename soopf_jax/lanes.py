@@ -4,7 +4,8 @@ of fits bring a device of their own along (`devices.lane_meshes`).
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from threading import Event
+from functools import cache
+from threading import Event, Lock
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -17,6 +18,17 @@ class Stopped(Exception):
 
 Check = Callable[[], None]
 """To be called where work may end early; raises Stopped if it shall."""
+
+
+def once(work: Callable[[], Outcome]) -> Callable[[], Outcome]:
+    """`work`, done at the first call, whichever lane makes it; others wait for it, and all get its outcome."""
+    lock, kept = Lock(), cache(work)
+
+    def outcome() -> Outcome:
+        with lock:
+            return kept()
+
+    return outcome
 
 
 def side_by_side(work: Callable[[Item, Check], Outcome], items: Sequence[Item], lanes: int) -> list[Outcome]:

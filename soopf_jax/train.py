@@ -33,7 +33,7 @@ from soopf_jax.fit import (
     make_group,
     make_program,
 )
-from soopf_jax.lanes import Check, side_by_side
+from soopf_jax.lanes import Check, once, side_by_side
 from soopf_jax.progress import Advance, ProgressBar
 from soopf_jax.protocol import Fits, Protocol
 from soopf_jax.router_diagnostic import Diagnose, has_masks, make_diagnose
@@ -81,7 +81,7 @@ class Lane(NamedTuple):
 
     program: Program
     advance: Callable[[], Any]
-    """Gives `program.advance`, compiled at the first call: work that is already done needs none."""
+    """Gives `program.advance`, compiled at the first call, for all lanes: work that is already done needs none."""
     prepared: PreparedTable
     mesh: Mesh
 
@@ -136,12 +136,15 @@ def make_trainer(
     meshes = devices.lane_meshes(lanes) if lanes > 1 else (devices.mesh_for(*shape),)
     groups = schedule.groups(fits, shape, meshes[0].devices.shape)
 
-    def make_lane(mesh: Mesh) -> Lane:
+    def make_lane(mesh: Mesh, first: Lane | None = None) -> Lane:
         program = make_program(arm, table.grid, dims, protocol, mesh)
         here = devices.share(prepared, mesh)
 
-        @cache
+        @once
         def advance() -> Any:
+            copy = devices.copied(first.advance(), mesh) if first else None
+            if copy is not None:
+                return copy
             group = devices.put(make_group(table, arm, protocol, fits, groups[0].row), mesh, GROUP_SPECS)
             steps = np.int32(0), np.int32(0)
             return program.advance.lower(program.init(group), here, group, *steps).compile()  # type: ignore[attr-defined]
@@ -150,7 +153,8 @@ def make_trainer(
 
     diagnosed = table.region is not None and has_masks(arm.readout, prepared, dims)
     diagnose = make_diagnose(arm, table.grid, protocol) if diagnosed else None
-    return Trainer(groups, [make_lane(mesh) for mesh in meshes], diagnose)
+    first = make_lane(meshes[0])
+    return Trainer(groups, [first, *(make_lane(mesh, first) for mesh in meshes[1:])], diagnose)
 
 
 def train_arm(

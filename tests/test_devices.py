@@ -146,3 +146,31 @@ def test_without_clients_of_their_own_lanes_share_jax_s_device(monkeypatch):
     meshes = devices.lane_meshes.__wrapped__(2)
     assert [list(mesh.devices.flat) for mesh in meshes] == [jax.devices()] * 2
     assert "NPROC" not in os.environ
+
+
+def test_a_compiled_program_runs_in_another_lane(no_cache_on_disk):
+    first, second = devices.lane_meshes(2)
+    x = np.random.default_rng(0).standard_normal((50, 50), dtype=np.float32)
+    compiled = jax.jit(lambda x: jnp.tanh(x @ x)).lower(devices.put(x, first, devices.EVERYWHERE)).compile()
+    copy = devices.copied(compiled, second)
+    assert copy is not None
+    there = copy(devices.put(x, second, devices.EVERYWHERE))
+    assert there.devices() == {*second.devices.flat}
+    np.testing.assert_array_equal(there, compiled(devices.put(x, first, devices.EVERYWHERE)))
+    np.testing.assert_allclose(there, np.tanh(x @ x), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=r"(?i)device|shard"):  # it is that lane's and no one else's
+        copy(devices.put(x, first, devices.EVERYWHERE))
+    assert devices.copied(compiled, devices.mesh_for(1, 1)) is compiled, "lanes that share a device share the program"
+
+
+def test_where_jax_cannot_copy_a_program_there_is_none(monkeypatch, no_cache_on_disk):
+    def refuse(compiled):
+        raise NotImplementedError
+
+    monkeypatch.setattr(devices.serialize_executable, "serialize", refuse)
+    assert devices.copied(jax.jit(jnp.sin).lower(1.0).compile(), devices.lane_meshes(2)[1]) is None
+
+
+def test_a_program_that_may_have_come_from_the_cache_on_disk_is_not_copied():
+    assert jax.config.jax_compilation_cache_dir, "as conftest.py has it"
+    assert devices.copied(jax.jit(jnp.sin).lower(1.0).compile(), devices.lane_meshes(2)[1]) is None

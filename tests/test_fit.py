@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from soopf_jax import assignments, objectives
+from soopf_jax import assignments, fit, objectives
 from soopf_jax.fit import Arm, Group, dims_of, make_group, make_program, over_seeds, prepare_table
 from soopf_jax.protocol import Protocol, leave_one_cell_out
 from soopf_jax.readouts.innovation import layer_norm, salience, unit_scale
@@ -166,6 +166,17 @@ def test_a_fit_that_leaves_the_numbers_is_frozen_and_the_others_go_on_bit_identi
     for row in (0, 4, 6, 17):
         same = jax.tree.map(np.array_equal, fit_params(state, row), fit_params(healthy, row))
         assert all(jax.tree.leaves(same))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("leaf", ["matrix", "vector", "number"])
+def test_one_bad_number_in_the_gradients_of_a_fit_is_seen_there_and_nowhere_else(bad, leaf):
+    rng = np.random.default_rng(0)
+    shapes = {"matrix": (2, 7, 33, 65), "vector": (2, 7, 5), "number": (2, 7), "nothing": (2, 7, 0)}
+    grads = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    assert fit._all_finite(grads).all()
+    grads[leaf].reshape(14, -1)[9, -1] = bad
+    assert np.flatnonzero(~np.asarray(fit._all_finite(grads))).tolist() == [9]
 
 
 @pytest.mark.parametrize("factor", [0.1, 10.0, 1e-18, 1e18])

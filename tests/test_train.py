@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import export
 
-from soopf_jax import assignments, objectives, results
+from soopf_jax import assignments, devices, objectives, results
 from soopf_jax.fit import Arm, dims_of, make_group, make_program, prepare_table
 from soopf_jax.protocol import Protocol, leave_one_cell_out
 from soopf_jax.readouts.soopf import READOUT
@@ -63,6 +63,26 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, undisturbed, call
         assert len(checkpoints) == (calls != 20), "20 chunks of one step; one, of the group that was being trained"
     assert run(Session(tmp_path, checkpoint_seconds=0.0, lanes=lanes)) == undisturbed
     assert not list(tmp_path.glob("*.checkpoint"))
+
+
+def test_lanes_share_a_program(monkeypatch, undisturbed, no_cache_on_disk):
+    copies = []
+
+    def watched(compiled, mesh, copied=devices.copied):
+        copies.append(copied(compiled, mesh))
+        return copies[-1]
+
+    monkeypatch.setattr(devices, "copied", watched)
+    assert run(Session(lanes=2)) == undisturbed
+    assert len(copies) == 1
+    assert copies[0] is not None
+
+
+def test_lanes_that_cannot_share_a_program_compile_their_own(monkeypatch, undisturbed):
+    asked = []
+    monkeypatch.setattr(devices, "copied", lambda compiled, mesh: asked.append(mesh))
+    assert run(Session(lanes=2)) == undisturbed
+    assert asked == [devices.lane_meshes(2)[1]]
 
 
 def test_work_that_a_checkpoint_holds_is_not_done_again(tmp_path):

@@ -39,7 +39,7 @@ class Bilinear(nn.Module):
         position = Router(self.supports, self.width, self.channels, name="position")(pair.source)
         v = self.param("V", normal(self.channels**-0.5), (self.channels, self.width))
         b = self.param("b", normal(self.width**-0.5), (self.operations, self.width))
-        folded = as_wide((v @ b.T).T, pair.content).T  # like the router's: <V x, b> = <x, V^T b>
+        folded = as_wide(v @ b.T, pair.content, axis=0)  # like the router's: <V x, b> = <x, V^T b>
         content = pair.content @ folded
         return ReadoutOutput(scaled_softplus((position * pair.salience) @ content))
 

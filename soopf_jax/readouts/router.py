@@ -31,7 +31,7 @@ class Router(nn.Module):
         if relative:
             q = q[:-1] - q[-1]
         # <W_z z + p, q> = <z, W_z^T q> + <p, q>: D x S products per patch instead of D x R.
-        folded = as_wide((w_z @ q.T).T, source).T
+        folded = as_wide(w_z @ q.T, source, axis=0)
         return (source.astype(jnp.float32) @ folded + p @ q.T).T
 
     def masks(self, source: Float[Array, "patches wide"]) -> Float[Array, "supports patches"]:

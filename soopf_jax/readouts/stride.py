@@ -21,15 +21,15 @@ def widen(tokens: Float[Array, "*rows channels"]) -> Float[Array, "*rows wide"]:
     if jax.default_backend() != "cpu" or channels < LEAST:
         return tokens
     lines = -(-channels // LINE)
-    return _padded(tokens, LINE * (lines + (lines % 2 == 0)))
+    return _padded(tokens, LINE * (lines + (lines % 2 == 0)), axis=-1)
 
 
-def as_wide(
-    weights: Float[Array, "*rows channels"], tokens: Float[Array, "*patches wide"]
-) -> Float[Array, "*rows wide"]:
-    """Weights of channels, with zeros for those that `widen` gave the tokens."""
-    return _padded(weights, tokens.shape[-1])
+def as_wide(weights: Float[Array, "..."], tokens: Float[Array, "*patches wide"], axis: int = -1) -> Float[Array, "..."]:
+    """Weights of channels, which lie along `axis`, with zeros for those that `widen` gave the tokens."""
+    return _padded(weights, tokens.shape[-1], axis)
 
 
-def _padded(x: Float[Array, "*rows channels"], width: int) -> Float[Array, "*rows wide"]:
-    return jnp.pad(x, [*[(0, 0)] * (x.ndim - 1), (0, width - x.shape[-1])])
+def _padded(x: Float[Array, "..."], width: int, axis: int) -> Float[Array, "..."]:
+    padding = [(0, 0)] * x.ndim
+    padding[axis] = (0, width - x.shape[axis])
+    return jnp.pad(x, padding)
