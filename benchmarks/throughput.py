@@ -37,13 +37,12 @@ from soopf_jax.grid import Grid
 from soopf_jax.lanes import side_by_side
 from soopf_jax.protocol import Fits, Protocol
 from soopf_jax.runner import make_arms
+from soopf_jax.train import CHUNKS
 from soopf_jax.types import FeatureTable, Json
 
 GRID = Grid.of(["floor", "wall", "object"], ["hue", "invert", "pattern"])
 PAIRS_PER_CELL = 13
 FITS_PER_SEED = 45
-LEAST_STEPS = 8
-"""Steps per call of the JAX program: it takes its memory anew at each, which the trainer spreads over 20 steps."""
 PROTOCOL = Protocol()
 STEPS = np.int32(0), np.int32(0)
 """First and last step, as the compiler needs them: their values do not matter."""
@@ -76,6 +75,8 @@ class Options:
     """How often each method is measured."""
     seconds: float = 2.0
     """Time of one measurement, about."""
+    steps_per_call: int = PROTOCOL.steps // CHUNKS
+    """Least steps of JAX in a measurement: one call, which takes its memory anew. The trainer's calls have 20."""
     json: str = ""
     """FILE, or - for stdout: all figures as JSON. The table then goes to stderr."""
     plot: str = ""
@@ -98,7 +99,8 @@ def main(args: Sequence[str] | None = None) -> None:
     """Measure, print, draw."""
     options = parse(args)
     out = sys.stderr if options.json == "-" else sys.stdout
-    document: dict[str, Any] = {"machine": machine(), "versions": versions(), "rounds": options.rounds}
+    document: dict[str, Any] = {"machine": machine(), "versions": versions()}
+    document |= {"rounds": options.rounds, "steps_per_call": options.steps_per_call}
     if document["machine"]["load"] > 0.5:
         load = document["machine"]["load"]
         print(
@@ -110,7 +112,9 @@ def main(args: Sequence[str] | None = None) -> None:
     }
     # Side by side for want of time; what compilation takes is then no more than a hint.
     methods = side_by_side(
-        lambda size, _: methods_of(noise_table(*size), options.fits), list(sizes.values()), 2 if options.quick else 1
+        lambda size, _: methods_of(noise_table(*size), options.fits, options.steps_per_call),
+        list(sizes.values()),
+        2 if options.quick else 1,
     )
     for (key, size), (found, ours) in zip(sizes.items(), methods, strict=True):
         document[key] = section(*size, found, ours, options.rounds, options.seconds)
@@ -127,13 +131,15 @@ def main(args: Sequence[str] | None = None) -> None:
 def parse(args: Sequence[str] | None) -> Options:
     """The command line; `--quick` changes defaults, and explicit values win."""
     arguments = list(sys.argv[1:] if args is None else args)
-    default = Options(quick=True, fits=(), rounds=3, seconds=0.2) if "--quick" in arguments else Options()
+    quick = Options(quick=True, fits=(), rounds=3, seconds=0.2, steps_per_call=8)
+    default = quick if "--quick" in arguments else Options()
     options = cli.parse(Options, "benchmarks.throughput", arguments, default)
     for count in options.fits:
         if count < 1 or (count > FITS_PER_SEED and count % FITS_PER_SEED):
             raise UserError(f"--fits must be 1 to {FITS_PER_SEED}, or whole seeds of {FITS_PER_SEED}, not {count}")
-    if min(options.rounds, options.patches, options.channels, options.small_patches, options.small_channels) < 1:
-        raise UserError("--rounds and the sizes of tokens must be at least 1")
+    sizes = options.patches, options.channels, options.small_patches, options.small_channels
+    if min(options.rounds, options.steps_per_call, *sizes) < 1:
+        raise UserError("--rounds, --steps-per-call and the sizes of tokens must be at least 1")
     for file in (options.json, options.plot):
         if not Path(file).parent.is_dir():
             raise UserError(f"there is no folder {Path(file).parent}; make it or choose another file")
@@ -200,7 +206,9 @@ def compiled_lanes(
     return [first, *(like(first, mesh) for mesh in meshes[1:])]
 
 
-def jax_method(lanes: Sequence[Lane], starts: Sequence[FitState], groups: Sequence[Group]) -> Method:
+def jax_method(
+    lanes: Sequence[Lane], starts: Sequence[FitState], groups: Sequence[Group], least_steps: int = 1
+) -> Method:
     """The groups in turn on the lanes, side by side."""
     states = [put(start, lanes[number % len(lanes)].mesh, EVERYWHERE) for number, start in enumerate(starts)]
 
@@ -214,7 +222,7 @@ def jax_method(lanes: Sequence[Lane], starts: Sequence[FitState], groups: Sequen
         side_by_side(lambda first, _: train(first, steps), range(len(lanes)), len(lanes))
 
     fits = sum(group.held_out.size for group in groups)
-    return Method(fits, run, lanes[0].seconds, LEAST_STEPS, len(lanes))
+    return Method(fits, run, lanes[0].seconds, least_steps, len(lanes))
 
 
 def torch_method(loop: torch_loops.Loop, fits: int) -> Method:
@@ -227,7 +235,7 @@ def torch_method(loop: torch_loops.Loop, fits: int) -> Method:
     return Method(fits, run)
 
 
-def methods_of(table: FeatureTable, counts: Sequence[int]) -> tuple[dict[str, Method], str]:
+def methods_of(table: FeatureTable, counts: Sequence[int], steps_per_call: int) -> tuple[dict[str, Method], str]:
     """All that is compared, by name; and which of them is the trainer as it runs, a group in each lane."""
     prepared, init = prepare_table(table, ARM.readout, mesh=one_device()), program_of(table).init
     measured = FITS_PER_SEED * schedule.lanes(threads())
@@ -242,7 +250,7 @@ def methods_of(table: FeatureTable, counts: Sequence[int]) -> tuple[dict[str, Me
         groups = groups_of(table, count)
         starts = [to_host(init(group)) for group in groups]
         lanes = compiled_lanes(table, prepared, starts[0], groups[0], schedule.lanes(len(groups)))
-        methods[jax_name(count)] = jax_method(lanes, starts, groups)
+        methods[jax_name(count)] = jax_method(lanes, starts, groups, steps_per_call)
     return methods, jax_name(measured)
 
 
@@ -273,7 +281,7 @@ def section(
         rates.append(cost.machine_rate(min(seconds, 1.0)))
         row = {}
         for name, method in methods.items():
-            if steps[name] < LEAST_STEPS:
+            if steps[name] == 1:
                 method.run(1)  # leaves the caches and threads of the one before behind
             row[name] = 1e3 * timed(method.run, steps[name]) / (steps[name] * method.fits)
         times.append(row)

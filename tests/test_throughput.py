@@ -161,7 +161,7 @@ def test_json_on_stdout_has_the_promised_keys(monkeypatch, tmp_path):
         "jax, 90 fits": 0.0225,
     }
 
-    def methods_of(table, counts):
+    def methods_of(table, counts, steps_per_call):
         pace = 2 if table.source.shape[2] == 4 else 1
         methods = {
             name: throughput.Method(fits, lambda steps, s=seconds: steps * s / pace, 3.0)
