@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: help install system demo reproduce-tables leaderboard speed assignments pictures lint format test test-slow faults faults-short fuzz audit lock clean
+.PHONY: help install system demo reproduce-tables results leaderboard speed assignments pictures docs lint format test test-slow gpu-check faults faults-short fuzz audit lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -28,6 +28,9 @@ demo: install  ## the default benchmark, quick protocol: a table in about a minu
 reproduce-tables: install  ## the paper's tables beside ours: about an hour on 2 cores
 	$(RUN) -m soopf_jax.reproduce
 
+results: install  ## every table of the documentation: hours; finished runs in runs/results are kept
+	$(RUN) -m docs.results
+
 leaderboard: install  ## all results in runs/ as a page and as CSV
 	$(RUN) -m soopf_jax.leaderboard runs --html runs/leaderboard.html --csv runs/leaderboard.csv
 
@@ -38,31 +41,43 @@ speed: install  ## the trainer against PyTorch and the machine's limit
 assignments: install  ## factorial, learned and learned-sinkhorn Q compared: an hour or more
 	$(RUN) -m benchmarks.assignments
 
-pictures: install  ## the README's pictures, into assets/
-	$(RUN) -m soopf_jax.report.overview assets/
+pictures: install  ## the pictures of the README and the documentation, into assets/
+	$(RUN) -m docs.overview assets/
 	$(RUN) -m soopf_jax.substrates shapes3d-lite --columns 2 --out assets/shapes3d-lite.png
 	$(RUN) -m soopf_jax.substrates mujoco --columns 2 --tile 86 --out assets/mujoco.png
-	@echo "assets/report.png is a screenshot of the default run's report.html, 1280 x 1240, reduced to 64 colours"
+	@echo "assets/report.png is a screenshot of the report.html of make demo, 1280 x 1240, reduced to 64 colours"
 
-lint: install  ## ruff and mypy
+docs: install  ## the documentation as a site, into build/site; a dead link is an error
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --strict
+
+lint: install  ## ruff, mypy and the order of the folders
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
 
 format: install  ## let ruff format and sort
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
 test: install  ## all tests but the slow ones
-	$(RUN) -m pytest -n auto --dist loadfile
+	$(RUN) -m pytest -n logical --dist loadfile --no-loadscope-reorder
 
 test-slow: install  ## the slow tests
 	$(RUN) -m pytest -m slow
 
-faults: install  ## kill, fill, flip and truncate; a table of what survived
+gpu-check: build/gpu/.installed  ## compile the programs for GPUs, without one; installs 5.6 GB into build/gpu first
+	build/gpu/bin/python benchmarks/gpu_check.py
+
+build/gpu/.installed: requirements.lock pyproject.toml
+	test -x build/gpu/bin/python || $(PYTHON) -m venv build/gpu
+	build/gpu/bin/python -m pip install --quiet --constraint requirements.lock --editable '.[cuda12]'
+	touch $@
+
+faults: install  ## kill processes, fill disks, damage files; print a table of what survived
 	$(RUN) -m tests.faults
 
-faults-short: install  ## the same, each fault a few times only
+faults-short: install  ## a few times only, and only the faults that `make test` leaves out
 	$(RUN) -m tests.faults --short
 
 fuzz: install  ## coverage-guided fuzzing of our parsers with atheris: two minutes
@@ -70,15 +85,15 @@ fuzz: install  ## coverage-guided fuzzing of our parsers with atheris: two minut
 	mkdir -p build/fuzz
 	$(RUN) tests/fuzz_parsers.py -max_total_time=120 build/fuzz
 
-audit:  ## known vulnerabilities of the locked versions; needs PyPI's advisories, and fails where they are out of reach
+audit:  ## known vulnerabilities of the locked versions; needs access to PyPI's advisories
 	test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit && build/audit/bin/python -m pip install --quiet pip-audit; }
 	build/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement requirements.lock
 
 lock:  ## resolve the newest versions that pyproject.toml allows and write requirements.lock
 	rm -rf build/lock && $(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet torch==2.13.0 'setuptools>=77'
-	build/lock/bin/python -m pip install --quiet '.[dev]' torch==2.13.0
+	build/lock/bin/python -m pip install --quiet '.[all,dev]' torch==2.13.0
 	build/lock/bin/python -m pip freeze --all --exclude soopf_jax --exclude pip | sed 's/+cpu$$//' > requirements.lock
 
-clean:  ## remove what make made, but no results
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove what make has made, except results
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,36 +1,51 @@
-"""Do balanced columns help a learned Q? Factorial, learned and learned-sinkhorn under one protocol, as Markdown tables.
+"""Compares the assignments that get flat labels with each other and with `factorial`, as Markdown tables.
 
-    python -m benchmarks.assignments                                  # the comparison in the README
+The question is which of them finds the grid, what that is worth on held-out cells, and what it costs.
+
+    python -m benchmarks.assignments                                  # the comparison in docs/assignments.md
     python -m benchmarks.assignments --pairs mujoco/pixels --quick    # one pair of data set and encoder, in minutes
 
-Each pair is a run of `soopf_jax.bench` with its own result folder below `--out`: an interrupted comparison goes on
-where it stopped, and what is done is shown at once. What the runs print goes to stderr, the tables to stdout.
+Each pair is a run of `soopf_jax.bench` with its own result folder in `--out`. A second run gives `learned` as many
+restarts as the search of `searched` costs. The same command continues an interrupted comparison, and finished runs are
+not repeated. The output of the runs goes to stderr, the tables go to stdout.
 """
 
 import contextlib
+import math
 import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from soopf_jax import bench, cli, plugins, results
+from soopf_jax import bench, plugins
 from soopf_jax.errors import UserError
-from soopf_jax.protocol import PAPER, QUICK
+from soopf_jax.experiments import results
+from soopf_jax.experiments.options import Bench, check
+from soopf_jax.fitting.protocol import PAPER, QUICK, Choices
 from soopf_jax.report import tables
-from soopf_jax.report.tables import Table, number
+from soopf_jax.report.tables import Table
+from soopf_jax.runtime import cli
+from soopf_jax.runtime.text import interval, number, p_value, signed
+from soopf_jax.scoring.score import holm, paired_test
 from soopf_jax.types import Json
 
+VIT_SIZE = (5, 2, 500)
 PAIRS: Mapping[str, tuple[int, int, int]] = {
     "shapes3d-lite/pixels": PAPER,
     "mujoco/pixels": PAPER,
-    "shapes3d-lite/random-vit-s": (5, 2, 500),
-    "mujoco/random-vit-s": (5, 2, 500),
+    "shapes3d-lite/random-vit-s": VIT_SIZE,
+    "mujoco/random-vit-s": VIT_SIZE,
 }
-"""Seeds, restarts and steps of each pair: fewer where a step has 40 times the work of one on Shapes3D's pixels."""
-LEARNED, SINKHORN = "learned", "learned-sinkhorn"
-ASSIGNMENTS = ("factorial", LEARNED, SINKHORN)
+"""Seeds, restarts and steps of each pair. The ViT gets fewer, because its steps need up to 40 times the work."""
+LEARNED, SEARCHED = "learned", "searched"
+ASSIGNMENTS = ("factorial", LEARNED, "learned-sinkhorn", "matched", SEARCHED)
+EQUAL_BUDGET = "learned, equal budget"
+"""`learned` with as many fit-steps as `searched` takes for its search and its fits."""
+SEARCH_IN_RESTARTS = 9.6
+"""What the search of `searched` costs, in fits of full length: 3 rounds of 32 fits of a tenth of the steps."""
 
 
 @dataclass(frozen=True)
@@ -38,31 +53,44 @@ class Options:
     """Compare assignments on pairs of data set and encoder."""
 
     pairs: tuple[str, ...] = tuple(PAIRS)
-    """DATASET/ENCODER, as soopf_jax.bench names them; one that is not listed here gets the paper's protocol."""
+    """Pairs DATASET/ENCODER, named as in soopf_jax.bench. A pair that is not a default gets the paper's protocol."""
+    assignments: tuple[str, ...] = ASSIGNMENTS
+    """The assignments."""
+    equal_budget: bool = True
+    """Also train learned with as many fit-steps as searched takes."""
     quick: bool = False
-    """3 seeds, 2 restarts and 500 steps for every pair; explicit values win."""
+    """Use 3 seeds, 2 restarts and 500 steps for every pair, unless they are given explicitly."""
     seeds: int | None = None
-    """Another number of seeds for every pair."""
+    """The number of seeds for every pair."""
     restarts: int | None = None
-    """Another number of restarts for every pair."""
+    """The number of restarts for every pair."""
     steps: int | None = None
-    """Another number of steps for every pair."""
+    """The number of steps for every pair."""
+    query_sd: float = Choices.query_sd
+    """SD of the router's queries at the start, as in soopf_jax.bench."""
     out: str = "runs/assignments"
-    """The folder of the result folders."""
+    """The folder for the result folders."""
+
+
+class Compared(NamedTuple):
+    """The arms of one pair, by the names of the table, with the run that each comes from."""
+
+    arms: Mapping[str, Json]
+    runs: Mapping[str, Json]
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run what is not done yet, then print the command and its tables."""
+    """Run all pairs that are not finished yet, then print the command and its tables."""
     arguments = list(sys.argv[1:] if args is None else args)
     options = cli.parse(Options, "benchmarks.assignments", arguments, Options())
-    runs = [bench_arguments(pair, options) for pair in options.pairs]  # a misspelt pair stops before any work
-    documents = {pair: document(run) for pair, run in zip(options.pairs, runs, strict=True)}
+    runs = {pair: runs_of(pair, options) for pair in options.pairs}  # reports a misspelt pair before any work
+    compared = {pair: compare(of_pair) for pair, of_pair in runs.items()}
     print(f"`{shlex.join(['python', '-m', 'benchmarks.assignments', *arguments])}`")
-    print(f"\n{tables.markdown(scores(documents))}\n\n{tables.markdown(paired_tests(documents))}")
+    print(f"\n{tables.markdown(scores(compared))}\n\n{tables.markdown(paired_tests(compared))}")
 
 
-def bench_arguments(pair: str, options: Options) -> list[str]:
-    """The command line of soopf_jax.bench for one pair."""
+def runs_of(pair: str, options: Options) -> list[Bench]:
+    """The runs of one pair: all assignments, and `learned` with more restarts."""
     dataset, slash, encoder = pair.partition("/")
     if not (dataset and slash and encoder):
         raise UserError(f"a pair is DATASET/ENCODER, not '{pair}'; for example {next(iter(PAIRS))}")
@@ -70,46 +98,93 @@ def bench_arguments(pair: str, options: Options) -> list[str]:
     plugins.resolve("encoder", plugins.ENCODERS, encoder)
     sizes = QUICK if options.quick else PAIRS.get(pair, PAPER)
     explicit = (options.seeds, options.restarts, options.steps)
-    size = [str(default if given is None else given) for given, default in zip(explicit, sizes, strict=True)]
-    folder = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{pair}-{'x'.join(size)}")
-    named = {"dataset": dataset, "encoder": encoder, "seeds": size[0], "restarts": size[1], "steps": size[2]}
-    flags = [f"--{name}={value}" for name, value in {**named, "out": Path(options.out) / folder}.items()]
-    return [*flags, "--assignment", *ASSIGNMENTS]
+    seeds, restarts, steps = (d if given is None else given for given, d in zip(explicit, sizes, strict=True))
+
+    def run(assignments: tuple[str, ...], restarts: int) -> Bench:
+        folder = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{pair}-{seeds}x{restarts}x{steps}-{len(assignments)}")
+        choices = Choices(query_sd=options.query_sd)
+        made = Bench(dataset, encoder, assignment=assignments, seeds=seeds, restarts=restarts, steps=steps)
+        return check(replace(made, choices=choices, out=str(Path(options.out) / folder)))
+
+    more = [run((LEARNED,), restarts + math.ceil(SEARCH_IN_RESTARTS))]
+    return [run(options.assignments, restarts), *(more if options.equal_budget else [])]
 
 
-def document(arguments: Sequence[str]) -> Json:
-    """The result of one run, trained now or found finished."""
-    run = bench.parse(arguments)
+def compare(runs: Sequence[Bench]) -> Compared:
+    """The arms of finished runs. What is not finished is trained now."""
+    first, *more = map(document, runs)
+    arms = {arm["assignment"]: arm for arm in first["arms"]}
+    runs_of_arms = dict.fromkeys(arms, first)
+    if more:
+        arms[EQUAL_BUDGET], runs_of_arms[EQUAL_BUDGET] = more[0]["arms"][0], more[0]
+    return Compared(arms, runs_of_arms)
+
+
+def document(run: Bench) -> Json:
+    """The result of one run, which is trained now unless it is finished already."""
     with contextlib.redirect_stdout(sys.stderr):
         bench.run(run)
-    return results.load(Path(run.out)).document
+    return results.load(Path(str(run.out))).document
 
 
-def scores(documents: Mapping[str, Json]) -> Table:
-    """A row per pair and assignment, and for every pair what chance gives."""
-    header = ("data set/encoder", "seeds x restarts x steps", "assignment", "INJ", "SD", "many-to-one", "recovery")
+def fit_steps(arm: Json, run: Json) -> float:
+    """The fit-steps of one fold: those of its restarts, and those of the trials before them."""
+    protocol = run["config"]["protocol"]
+    search = arm.get("grid_search") or {"tried_steps": 0}
+    return float(protocol["restarts"] * protocol["steps"] + search["tried_steps"])
+
+
+def scores(compared: Mapping[str, Compared]) -> Table:
+    """One row per pair and assignment, and one with the chance level of each pair."""
+    header = (
+        "data set/encoder",
+        "seeds",
+        "assignment",
+        "fit-steps per fold",
+        "INJ",
+        "95% interval",
+        "gap",
+        "collapse .5",
+    )
     rows = []
-    for pair, run in documents.items():
-        protocol, chance = run["config"]["protocol"], run["provenance"]["chance"]
-        size = " x ".join(str(protocol[name]) for name in ("seeds", "restarts", "steps"))
-        for arm in run["arms"]:
-            inj, many_to_one = arm["inj"], arm["non_injective"]["mean"]
-            values = (inj["mean"], inj["sd"], many_to_one, arm["recovery"], arm["exact_recovery"])
-            collapse = number(arm["collapse"]["0.5"])
-            rows.append((pair, size, arm["assignment"], *map(number, values), collapse))
-        rows.append((pair, "", "chance", number(chance["inj"]), "", "", number(chance["recovery"]), "", ""))
-    return Table("Scores", (*header, "exact", "collapse .5"), rows)
+    for pair, (arms, runs) in compared.items():
+        for name, arm in arms.items():
+            values = (arm["laundering_gap"], arm["collapse"]["0.5"], arm["recovery"], arm["exact_recovery"])
+            cost = f"{fit_steps(arm, runs[name]):,.0f}"
+            inj = (number(arm["inj"]["mean"]), interval(arm["inj"]["ci95"]))
+            rows.append((pair, str(len(arm["inj"]["per_seed"])), name, cost, *inj, *map(number, values)))
+        chance = next(iter(runs.values()))["provenance"]["chance"]
+        rows.append((pair, "", "chance", "", number(chance["inj"]), "", "", "", number(chance["recovery"]), ""))
+    return Table("Scores", (*header, "recovery", "exact"), rows)
 
 
-def paired_tests(documents: Mapping[str, Json]) -> Table:
-    """INJ of learned-sinkhorn less INJ of learned: the two-sided paired t-test over seeds of each pair."""
-    header = ("data set/encoder", "seeds", f"{SINKHORN} - {LEARNED}", "t", "p", "p (Holm, all tests of the run)")
-    rows = []
-    for pair, run in documents.items():
-        test = next(t for t in run["tests"] if (t["a"], t["b"], t["score"]) == (LEARNED, SINKHORN, "inj"))
-        difference, t = (None if test[name] is None else -test[name] for name in ("mean_diff", "t"))
-        p_values = (number(test["p"], 4), number(test["p_holm"], 4))
-        rows.append((pair, str(test["n"]), number(difference), number(t, 2), *p_values))
+def paired_tests(compared: Mapping[str, Compared]) -> Table:
+    """INJ of every other assignment minus that of learned: paired t-tests over seeds, with Holm's correction."""
+    contrasts = [
+        (pair, name, reference)
+        for pair, (arms, _) in compared.items()
+        for name in arms
+        for reference in (LEARNED, EQUAL_BUDGET)
+        if reference in arms and name not in ("factorial", LEARNED, EQUAL_BUDGET)
+    ]
+    found = [
+        paired_test(compared[pair].arms[name]["inj"]["per_seed"], compared[pair].arms[reference]["inj"]["per_seed"])
+        for pair, name, reference in contrasts
+    ]
+    corrected = holm([test["p"] for test in found])
+    rows = [
+        (
+            pair,
+            f"{name} - ({reference})",
+            str(test["n"]),
+            signed(test["mean_diff"]),
+            number(test["t"], 2),
+            p_value(test["p"]),
+            p_value(p_holm),
+        )
+        for (pair, name, reference), test, p_holm in zip(contrasts, found, corrected, strict=True)
+    ]
+    header = ("data set/encoder", "difference in INJ", "seeds", "mean", "t", "p", "p (Holm, all rows)")
     return Table("Paired t-tests over seeds", header, rows)
 
 

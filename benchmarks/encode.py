@@ -1,11 +1,11 @@
-"""Images per second of the feature pipeline (render, encode, check, store) over those of a bare loop of forward passes.
+"""Compares the speed of the feature pipeline (render, encode, check, store) with a bare loop of forward passes.
 
     python -m benchmarks.encode                                  # a ViT-B/14 with random weights, images in memory
     python -m benchmarks.encode --encoder random-vit --dataset shapes3d-lite --pairs 64 --json
 
-Both do the same batches of the same images, in turn, `--rounds` times; the ratio is the median over rounds. Images in
-memory should give at least 0.95. With `--dataset` a second row has the pipeline render its images, while the loop finds
-them ready.
+Both encode the same batches of the same images. They take turns `--rounds` times, and the ratio is the median over
+rounds. For images in memory it should be at least 0.95. With `--dataset` there is a second row, where the pipeline also
+renders its images and the loop does not.
 """
 
 import json
@@ -19,8 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from soopf_jax import cli, features, plugins
+from soopf_jax import plugins
+from soopf_jax.features import table as features
 from soopf_jax.grid import Grid
+from soopf_jax.runtime import cli
 from soopf_jax.types import Encoder, EncoderRequest, ImagePairs, Json, Substrate, SubstrateRequest
 
 VIT_B = {
@@ -50,13 +52,13 @@ class Options:
     """Measure the feature pipeline against a bare loop of forward passes."""
 
     encoder: str = "vit-b"
-    """Any encoder of the benchmark; vit-b: DINOv2-B's architecture with random weights."""
+    """Any encoder of the benchmark, or vit-b: the architecture of DINOv2-B with random weights."""
     dataset: str = ""
-    """A data set to render as well."""
+    """A data set to render, for a second row."""
     pairs: int = 96
     """Pairs of images per measurement."""
     rounds: int = 3
-    """How often each is measured."""
+    """How often each row is measured."""
     json: bool = False
     """Print JSON instead of the table."""
 
@@ -83,7 +85,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def measure(name: str, substrate: Substrate, encoder: Encoder, rounds: int, folder: Path) -> Json:
-    """Images per second of both, interleaved so that a change of the machine's pace meets both alike."""
+    """Images per second of both. They take turns, so a change of the machine's speed affects both equally."""
     pairs = substrate.render(range(len(substrate.cell)))
     n_images = 2 * len(substrate.cell)
     size = features.recipe(substrate, encoder)["pairs_per_block"]
@@ -110,7 +112,7 @@ def measure(name: str, substrate: Substrate, encoder: Encoder, rounds: int, fold
 
 
 def open_encoder(name: str, folder: Path) -> Encoder:
-    """The encoder of that name; `vit-b` is made up here, in a folder such as the hub's."""
+    """The encoder of that name. For `vit-b`, a checkpoint folder without weights is written first."""
     if name == "vit-b":
         (folder / "config.json").write_text(json.dumps(VIT_B))
         (folder / "preprocessor_config.json").write_text(json.dumps(PREPROCESSOR))
@@ -119,17 +121,17 @@ def open_encoder(name: str, folder: Path) -> Encoder:
 
 
 def open_dataset(name: str) -> Substrate:
-    """The substrate of that name with its own settings."""
+    """The substrate of that name with its default settings."""
     return plugins.resolve("dataset", plugins.SUBSTRATES, name)(SubstrateRequest(name))
 
 
 def first_pairs(substrate: Substrate, n_pairs: int) -> Substrate:
-    """The beginning of a substrate."""
+    """A substrate of the first `n_pairs` pairs."""
     return substrate._replace(cell=substrate.cell[:n_pairs])
 
 
 def in_memory(n_pairs: int, side: int = 224) -> Substrate:
-    """Noise that costs nothing to render."""
+    """A substrate of random images that takes no time to render."""
     rng = np.random.default_rng(0)
     source, edited = rng.integers(0, 256, (2, n_pairs, side, side, 3), dtype=np.uint8)
     region = rng.integers(-1, 3, (n_pairs, side, side)).astype(np.int8)

@@ -1,13 +1,14 @@
-"""How long a study would take, on accelerators and on this machine, from its operations and bytes. An estimate.
+"""Estimates how long a study would take on accelerators and on this machine, from its operations and bytes.
 
     python benchmarks/plan.py                                             # the paper's protocol on DINOv3 features
     python benchmarks/plan.py --seeds 100 --encoders 1000 --grid 10x10 --devices 1 8 64 256
     python benchmarks/plan.py --encoder pixels --precision tf32 --efficiency 0.3
 
-Accelerators: a fit-step takes the longer of its products at the vendor's peak rate and its memory traffic at the
-vendor's bandwidth (a roofline), both divided by `--efficiency`; each step of a program also costs `--overhead-us` to
-launch. Fits need nothing of each other, so they are dealt out evenly. No accelerator was at hand: none of this was
-measured. This machine: the rate of a product, measured now, times the ratios to the floor in `soopf_jax.cost`.
+On accelerators, a roofline gives the time of a fit-step: the longer of its products at the vendor's peak rate and its
+memory traffic at the vendor's bandwidth, divided by `--efficiency`. Each step of a program also takes `--overhead-us`
+to launch. Fits are independent, so they are divided evenly among the devices. None of this was measured, because no
+accelerator was available. For this machine, the rate of a matrix product is measured now and combined with the ratios
+to the floor in `soopf_jax.studies.cost`.
 """
 
 import json
@@ -17,10 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from soopf_jax import cli, cost
 from soopf_jax.errors import UserError, unknown_name
+from soopf_jax.fitting.protocol import pairs_per_batch
+from soopf_jax.fitting.targets import TARGETS, Target
 from soopf_jax.grid import Grid
-from soopf_jax.protocol import pairs_per_batch
+from soopf_jax.runtime import cli
+from soopf_jax.studies import cost
 
 PIXELS = (64, 48)
 """(N, D) of the encoder `pixels` on 64-pixel images."""
@@ -32,13 +35,13 @@ class Options:
     """Estimate the time of a study."""
 
     encoder: str = "dinov3"
-    """The encoder whose tokens all of them resemble: one of the benchmark's names."""
+    """A named encoder of the benchmark. All encoders of the study are assumed to have tokens of its size."""
     patches: int = 0
-    """N, for an encoder without a name here."""
+    """N, for an encoder that has no name here."""
     channels: int = 0
-    """D, for an encoder without a name here."""
+    """D, for an encoder that has no name here."""
     encoders: int = 1
-    """How many such encoders."""
+    """The number of encoders."""
     arms: int = 3
     """Arms per encoder."""
     seeds: int = 10
@@ -50,46 +53,46 @@ class Options:
     batch_size: int = 64
     """Pairs per step."""
     grid: str = "3x3"
-    """SUPPORTSxOPERATIONS."""
+    """The size of the grid, as SUPPORTSxOPERATIONS."""
     pairs_per_cell: int = 350
     """Pairs of images per cell."""
     device: str = "h100"
     """The accelerator: h100 or a100."""
     devices: tuple[int, ...] = (1, 8, 64, 256)
-    """How many of them."""
+    """The numbers of accelerators to estimate for."""
     precision: str = "float32"
-    """Of the products: float32 or tf32."""
+    """The precision of the products: float32 or tf32."""
     efficiency: float = 0.4
-    """Assumed share of the peak rate or bandwidth that is reached."""
+    """The assumed share of the peak rate or bandwidth."""
     overhead_us: float = 200.0
-    """Assumed microseconds to launch one step of a program, whatever its size."""
+    """The assumed time to launch one step of a program, in microseconds."""
     json: bool = False
     """Print JSON instead of the table."""
 
 
 class Study(NamedTuple):
-    """What is to be done in all."""
+    """The total work of a study."""
 
     arm: cost.Work
     """One arm of one encoder."""
     fits_per_seed: int
     """Fits that share a minibatch."""
     arms: int
-    """Of all encoders."""
+    """The number of arms of all encoders together."""
     encoders: int
     images: int
-    """To be encoded by each encoder."""
+    """The number of images for each encoder."""
     vit: cost.Vit | None
-    """None: encoding costs nothing, or is not known."""
+    """The architecture of the encoders; None if the cost of encoding is zero or unknown."""
 
     @property
     def token_bytes(self) -> float:
-        """Source and content of all pairs of one encoder, in float32."""
+        """The size of the source and content tokens of one encoder, in float32."""
         return float(self.images * self.arm.patches * self.arm.channels * cost.FLOAT_BYTES)
 
     @property
     def encode_flops(self) -> float:
-        """Forward passes of all encoders."""
+        """The operations of the forward passes of all encoders."""
         return self.encoders * self.images * cost.forward_flops(self.vit) if self.vit else 0.0
 
 
@@ -102,7 +105,7 @@ class Estimate(NamedTuple):
 
     @property
     def total(self) -> float:
-        """One stage after the other."""
+        """The sum, as the stages run one after the other."""
         return sum(self)
 
 
@@ -126,7 +129,11 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def study_of(options: Options) -> Study:
-    """The sizes behind the options; a mistake among them is the user's."""
+    """The study that the options describe.
+
+    Raises:
+        UserError: An option is wrong.
+    """
     numbers = ("encoders", "arms", "seeds", "restarts", "steps", "batch_size", "pairs_per_cell", "efficiency")
     for name in numbers:
         if not 0 < getattr(options, name) < math.inf:
@@ -160,7 +167,7 @@ def grid_of(sizes: str) -> Grid:
 
 
 def tokens_of(options: Options) -> tuple[int, int]:
-    """(N, D) as given, or the encoder's."""
+    """(N, D) as given in the options, or those of the encoder."""
     if options.patches > 0 and options.channels > 0:
         return options.patches, options.channels
     if options.encoder == "pixels":
@@ -171,24 +178,24 @@ def tokens_of(options: Options) -> tuple[int, int]:
     return vit.patches, vit.width
 
 
-def device_of(options: Options) -> cost.Device:
-    """The accelerator by its name, with the precision that was asked for."""
-    if options.device not in cost.DEVICES:
-        raise unknown_name("device", options.device, cost.DEVICES)
-    device = cost.DEVICES[options.device]
+def device_of(options: Options) -> Target:
+    """The accelerator of the options. A UserError if it does not exist or lacks the precision."""
+    if options.device not in TARGETS:
+        raise unknown_name("device", options.device, TARGETS)
+    device = TARGETS[options.device]
     if options.precision not in device.rates:
         raise unknown_name("precision", options.precision, device.rates)
     return device
 
 
-def roofline(arm: cost.Work, device: cost.Device, precision: str, sharing: int) -> tuple[float, float]:
-    """Seconds of a fit-step by its products and by its memory traffic, at the device's peak."""
+def roofline(arm: cost.Work, device: Target, precision: str, sharing: int) -> tuple[float, float]:
+    """The seconds of a fit-step at the device's peak: (those of its products, those of its memory traffic)."""
     products = cost.fit_step_flops(arm) / device.rates[precision]
     return products, cost.fit_step_bytes(arm, sharing) / device.bandwidth
 
 
-def on_accelerators(study: Study, device: cost.Device, options: Options, count: int) -> Estimate:
-    """`count` devices, each with an equal share of all fits and images."""
+def on_accelerators(study: Study, device: Target, options: Options, count: int) -> Estimate:
+    """The estimate for `count` devices, each with an equal share of all fits and images."""
     fits = math.ceil(study.arm.fits * study.arms / count)
     programs = math.ceil(study.arms / count)
     fit_step = max(roofline(study.arm, device, options.precision, min(study.fits_per_seed, fits))) / options.efficiency
@@ -200,7 +207,7 @@ def on_accelerators(study: Study, device: cost.Device, options: Options, count: 
 
 
 def on_this_machine(study: Study, rate: float) -> Estimate:
-    """What the package itself would expect."""
+    """The estimate for this machine, by the package's own cost model."""
     compile_all = study.arms * cost.COMPILE_SECONDS
     return Estimate(
         encode=study.encode_flops / (cost.ENCODER_EFFICIENCY * rate),
@@ -209,7 +216,7 @@ def on_this_machine(study: Study, rate: float) -> Estimate:
     )
 
 
-def headline(study: Study, device: cost.Device, options: Options) -> str:
+def headline(study: Study, device: Target, options: Options) -> str:
     """The size of the study, and what limits a fit-step on the accelerator."""
     arm = study.arm
     products, traffic = roofline(arm, device, options.precision, study.fits_per_seed)
@@ -229,7 +236,7 @@ def headline(study: Study, device: cost.Device, options: Options) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In the largest unit that leaves at least one: `3.4 min`."""
+    """`3.4 min`: the duration in the largest unit that it reaches."""
     name, unit = next(((name, unit) for name, unit in UNITS if seconds >= unit), UNITS[-1])
     return f"{seconds / unit:.1f} {name}" if seconds else "-"
 

@@ -1,14 +1,15 @@
-"""Time of a fit-step: the JAX program at several numbers of fits, three PyTorch loops, and the machine's limit.
+"""Measures the time of a fit-step: the JAX program, three PyTorch loops, and the limit of the machine.
 
     python benchmarks/throughput.py                              # F = 1, 9, 45, 90, 450; some minutes
     python benchmarks/throughput.py --quick --json -             # one F only, less than a minute
     python benchmarks/throughput.py --json speed.json --plot speed.png
 
-Two sections: large tokens (a ViT-L's) and small ones (pixels). Fits of different seeds are groups of 45, trained side
-by side where the trainer does that; the ratios are about one group in each of its lanes. All methods run in turn,
-`--rounds` times, so that a change of the machine's pace meets all alike; a ratio is the median over rounds of the
-ratios within a round. The floor is the operations of DESIGN.md section 3 at the rate of JAX's own 4096 x 1024 x 1024
-product in the same round.
+F is the number of fits that are trained together. There are two sections: large tokens, of the size of a ViT-L's, and
+small tokens, of the size of `pixels`. The 45 fits of a seed are a group. The trainer may train several groups side by
+side, each in its own lane; the ratios are for one group in each lane. All methods take turns `--rounds` times, so a
+change of the machine's speed affects all of them equally. A ratio is the median over rounds of the ratios within a
+round. The floor is `soopf_jax.studies.cost.fit_step_flops` divided by the rate of JAX's own 4096 x 1024 x 1024 product
+in the same round.
 """
 
 import json
@@ -18,26 +19,33 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import torch
 from jax.sharding import Mesh
 
-sys.path.insert(0, str(Path(__file__).parent))  # as for a script, so that `python -m` and the tests find it too
+sys.path.insert(0, str(Path(__file__).parent))  # `python -m` and the tests need this to find torch_loops
 
 import torch_loops
 
-from soopf_jax import cli, cost, results, schedule
-from soopf_jax.devices import EVERYWHERE, copied, lane_meshes, mesh_for, put, share, threads, to_host
 from soopf_jax.errors import UserError
-from soopf_jax.fit import FitState, Group, PreparedTable, Program, dims_of, make_group, make_program, prepare_table
+from soopf_jax.experiments import results
+from soopf_jax.experiments.arms import make_arms
+from soopf_jax.fitting import schedule
+from soopf_jax.fitting.devices import EVERYWHERE, lane_meshes, mesh_for, put, share, threads, to_host
+from soopf_jax.fitting.group import Group, make_group
+from soopf_jax.fitting.lanes import side_by_side
+from soopf_jax.fitting.prepare import PreparedTable, dims_of, prepare_table
+from soopf_jax.fitting.program import FitState, Training, advance, init
+from soopf_jax.fitting.protocol import Fits, Protocol
+from soopf_jax.fitting.train import CHUNKS
 from soopf_jax.grid import Grid
-from soopf_jax.lanes import side_by_side
-from soopf_jax.protocol import Fits, Protocol
-from soopf_jax.runner import make_arms
-from soopf_jax.train import CHUNKS
+from soopf_jax.runtime import cli
+from soopf_jax.studies import cost
 from soopf_jax.types import FeatureTable, Json
 
 GRID = Grid.of(["floor", "wall", "object"], ["hue", "invert", "pattern"])
@@ -45,7 +53,7 @@ PAIRS_PER_CELL = 13
 FITS_PER_SEED = 45
 PROTOCOL = Protocol()
 STEPS = np.int32(0), np.int32(0)
-"""First and last step, as the compiler needs them: their values do not matter."""
+"""The first and the last step, for compilation. Their values do not matter."""
 ARM = make_arms("soopf", ["factorial"])[0]
 SEQUENTIAL, PRECOMPUTED, BATCHED = "torch, one fit", "torch, one fit, LN precomputed", "torch, 45 fits in bmm"
 SPEEDUPS = {
@@ -60,9 +68,9 @@ class Options:
     """Measure the trainer against PyTorch and against the machine's limit."""
 
     quick: bool = False
-    """Only one F, and fewer, shorter rounds: less than 50 s on two idle cores."""
+    """Measure only one F, in fewer and shorter rounds. This takes less than 50 s on two idle cores."""
     fits: tuple[int, ...] = (1, 9, 45, 90, 450)
-    """Numbers of fits; 45 are one seed of the protocol. 45 for each of the trainer's lanes are always measured."""
+    """Numbers of fits. A seed of the protocol has 45. A group of 45 in each lane of the trainer is always included."""
     patches: int = 196
     """N of the large tokens."""
     channels: int = 1024
@@ -74,13 +82,14 @@ class Options:
     rounds: int = 5
     """How often each method is measured."""
     seconds: float = 2.0
-    """Time of one measurement, about."""
+    """Approximate time of one measurement."""
     steps_per_call: int = PROTOCOL.steps // CHUNKS
-    """Least steps of JAX in a measurement: one call, which takes its memory anew. The trainer's calls have 20."""
+    """The smallest number of JAX steps in a measurement, which is one call. Each call allocates its memory anew. In the
+    trainer, a call has 20 steps."""
     json: str = ""
-    """FILE, or - for stdout: all figures as JSON. The table then goes to stderr."""
+    """Write all results as JSON to this file, or to stdout for -, in which case the table goes to stderr."""
     plot: str = ""
-    """FILE.png or .svg: fits per second against F."""
+    """Draw fits per second against F into this file, FILE.png or FILE.svg."""
 
 
 class Method(NamedTuple):
@@ -88,11 +97,11 @@ class Method(NamedTuple):
 
     fits: int
     run: Callable[[int], None]
-    """Take that many steps, and wait until they are done."""
+    """Takes this many steps and waits until they are done."""
     compile_seconds: float | None = None
     least_steps: int = 1
     lanes: int = 1
-    """Groups of fits that it trains side by side."""
+    """How many groups of fits it trains side by side."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -104,13 +113,14 @@ def main(args: Sequence[str] | None = None) -> None:
     if document["machine"]["load"] > 0.5:
         load = document["machine"]["load"]
         print(
-            f"warning: load {load:.1f}; a busy machine slows PyTorch's threads most, and flatters JAX", file=sys.stderr
+            f"warning: the load is {load:.1f}; a busy machine slows PyTorch's threads most, which favours JAX",
+            file=sys.stderr,
         )
     sizes = {
         "large_tokens": (options.patches, options.channels),
         "small_tokens": (options.small_patches, options.small_channels),
     }
-    # Side by side for want of time; what compilation takes is then no more than a hint.
+    # --quick compiles both sections side by side to save time. Its compile times are then only approximate.
     methods = side_by_side(
         lambda size, _: methods_of(noise_table(*size), options.fits, options.steps_per_call),
         list(sizes.values()),
@@ -129,7 +139,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def parse(args: Sequence[str] | None) -> Options:
-    """The command line; `--quick` changes defaults, and explicit values win."""
+    """The options of the command line. `--quick` changes the defaults; explicit values take precedence."""
     arguments = list(sys.argv[1:] if args is None else args)
     quick = Options(quick=True, fits=(), rounds=3, seconds=0.2, steps_per_call=8)
     default = quick if "--quick" in arguments else Options()
@@ -150,20 +160,20 @@ def parse(args: Sequence[str] | None) -> Options:
 
 
 def noise_table(patches: int, channels: int) -> FeatureTable:
-    """Tokens of the given size; training takes as long on them as on any."""
+    """Random tokens of the given size. Training takes the same time as on real tokens."""
     cell = np.repeat(np.arange(GRID.n_cells), PAIRS_PER_CELL).astype(np.int32)
     shape = (2, len(cell), patches, channels)
     source, delta = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     return FeatureTable(source, delta, None, cell, GRID, {})
 
 
-def program_of(table: FeatureTable, mesh: Mesh | None = None) -> Program:
-    """The trainer's program; on one device, unless a lane's is given."""
-    return make_program(ARM, GRID, dims_of(table, PROTOCOL), PROTOCOL, mesh or one_device())
+def training_of(table: FeatureTable, mesh: Mesh | None = None) -> Training:
+    """The settings that the trainer's programs are compiled for, on one device unless `mesh` is given."""
+    return Training(ARM, GRID, dims_of(table, PROTOCOL), PROTOCOL, mesh or one_device())
 
 
 def groups_of(table: FeatureTable, count: int) -> list[Group]:
-    """`count` fits: up to 45 of a seed, held-out cells in turn; a group for each seed, as the trainer has them."""
+    """`count` fits in groups as in the trainer: one group per seed, of up to 45 fits, with held-out cells in turn."""
     number = np.arange(count, dtype=np.int32)
     seed, fit = np.divmod(number, FITS_PER_SEED)
     fits = Fits(seed, held_out=fit % GRID.n_cells, restart=fit // GRID.n_cells)
@@ -171,51 +181,43 @@ def groups_of(table: FeatureTable, count: int) -> list[Group]:
 
 
 def one_device() -> Mesh:
-    """The floor is that of one device, so the trainer gets no more."""
-    return mesh_for(1, 1, devices=1)
+    """One device for the trainer, because the floor is that of one device."""
+    return mesh_for(1, 1, jax.devices()[:1])
 
 
 class Lane(NamedTuple):
-    """The trainer's program for groups of one size, on one of the devices that it uses side by side."""
+    """The trainer's program for groups of one size, on one of the devices that run side by side."""
 
-    advance: Any
+    compiled: Any
     prepared: PreparedTable
     mesh: Mesh
     seconds: float
-    """What compilation took."""
+    """The time of compilation."""
 
 
 def compiled_lanes(
     table: FeatureTable, prepared: PreparedTable, start: FitState, group: Group, lanes: int
 ) -> list[Lane]:
-    """The program for such groups, in that many lanes."""
+    """Compile the training program for groups like `group` in each lane."""
 
-    meshes = lane_meshes(lanes) if lanes > 1 else (one_device(),)
+    def lane(mesh: Mesh) -> Lane:
+        here, begin = share(prepared, mesh), time.perf_counter()
+        compiled = advance.compiled(training_of(table, mesh), start, here, group, *STEPS)
+        return Lane(compiled, here, mesh, time.perf_counter() - begin)
 
-    def compiled(mesh: Mesh) -> Lane:
-        here, state = share(prepared, mesh), put(start, mesh, EVERYWHERE)
-        begin = time.perf_counter()
-        advance = program_of(table, mesh).advance.lower(state, here, group, *STEPS).compile()  # type: ignore[attr-defined]
-        return Lane(advance, here, mesh, time.perf_counter() - begin)
-
-    def like(first: Lane, mesh: Mesh) -> Lane:
-        copy = copied(first.advance, mesh)
-        return Lane(copy, share(prepared, mesh), mesh, first.seconds) if copy else compiled(mesh)
-
-    first = compiled(meshes[0])
-    return [first, *(like(first, mesh) for mesh in meshes[1:])]
+    return [lane(mesh) for mesh in (lane_meshes(lanes) if lanes > 1 else (one_device(),))]
 
 
 def jax_method(
     lanes: Sequence[Lane], starts: Sequence[FitState], groups: Sequence[Group], least_steps: int = 1
 ) -> Method:
-    """The groups in turn on the lanes, side by side."""
+    """A method that trains the groups with the JAX program. Groups are assigned to the lanes in turn."""
     states = [put(start, lanes[number % len(lanes)].mesh, EVERYWHERE) for number, start in enumerate(starts)]
 
     def train(first: int, steps: int) -> None:
-        advance, prepared, *_ = lanes[first]
+        compiled, prepared, *_ = lanes[first]
         for number in range(first, len(groups), len(lanes)):
-            states[number], losses = advance(states[number], prepared, groups[number], STEPS[0], np.int32(steps))
+            states[number], losses = compiled(states[number], prepared, groups[number], STEPS[0], np.int32(steps))
             losses.block_until_ready()
 
     def run(steps: int) -> None:
@@ -226,7 +228,7 @@ def jax_method(
 
 
 def torch_method(loop: torch_loops.Loop, fits: int) -> Method:
-    """A PyTorch loop."""
+    """A method that runs a PyTorch loop."""
 
     def run(steps: int) -> None:
         for number in range(steps):
@@ -236,11 +238,11 @@ def torch_method(loop: torch_loops.Loop, fits: int) -> Method:
 
 
 def methods_of(table: FeatureTable, counts: Sequence[int], steps_per_call: int) -> tuple[dict[str, Method], str]:
-    """All that is compared, by name; and which of them is the trainer as it runs, a group in each lane."""
-    prepared, init = prepare_table(table, ARM.readout, mesh=one_device()), program_of(table).init
+    """All methods by name, and the name of the one that matches the trainer: a group in each lane."""
+    prepared, start = prepare_table(table, ARM.readout, mesh=one_device()), partial(init, training_of(table))
     measured = FITS_PER_SEED * schedule.lanes(threads())
     (seed,) = groups_of(table, FITS_PER_SEED)
-    task = torch_loops.task_of(table, seed, init(seed).params, PROTOCOL)
+    task = torch_loops.task_of(table, seed, start(seed).params, PROTOCOL)
     methods = {
         SEQUENTIAL: torch_method(torch_loops.sequential(task, 0), 1),
         PRECOMPUTED: torch_method(torch_loops.sequential(task, 0, precomputed=True), 1),
@@ -248,7 +250,7 @@ def methods_of(table: FeatureTable, counts: Sequence[int], steps_per_call: int) 
     }
     for count in sorted({*counts, measured}):
         groups = groups_of(table, count)
-        starts = [to_host(init(group)) for group in groups]
+        starts = [to_host(start(group)) for group in groups]
         lanes = compiled_lanes(table, prepared, starts[0], groups[0], schedule.lanes(len(groups)))
         methods[jax_name(count)] = jax_method(lanes, starts, groups, steps_per_call)
     return methods, jax_name(measured)
@@ -282,7 +284,7 @@ def section(
         row = {}
         for name, method in methods.items():
             if steps[name] == 1:
-                method.run(1)  # leaves the caches and threads of the one before behind
+                method.run(1)  # warms up the caches and threads after the previous method
             row[name] = 1e3 * timed(method.run, steps[name]) / (steps[name] * method.fits)
         times.append(row)
     compiled = {name: m.compile_seconds for name, m in methods.items() if m.compile_seconds is not None}
@@ -294,14 +296,18 @@ def section(
 
 
 def steps_in(seconds: float, step: float) -> int:
-    """How many steps of that duration fill the time, within one run of the protocol."""
+    """How many steps of that duration fill the time, at least 1 and at most those of the protocol."""
     return min(max(1, round(seconds / step)), PROTOCOL.steps)
 
 
 def summary(times: Sequence[Mapping[str, float]], rates: Sequence[float], flops: float, name: str) -> dict[str, Any]:
-    """Medians over rounds of times, and of the ratios of method `name` within a round.
+    """The medians over rounds of all times, and of the ratios within each round.
 
-    `times` are ms per fit-step by method, per round.
+    Args:
+        times: For each round, the ms per fit-step of each method.
+        rates: For each round, the rate of a product in operations per second.
+        flops: The operations of a fit-step.
+        name: The method that is compared with the floor and the PyTorch loops.
     """
     ours = [row[name] for row in times]
     floors = [1e3 * flops / rate for rate in rates]
@@ -320,14 +326,14 @@ def summary(times: Sequence[Mapping[str, float]], rates: Sequence[float], flops:
 
 
 def machine() -> Json:
-    """What the figures were measured on."""
+    """The machine that the measurements were made on."""
     environment = results.environment()
     kept = {name: environment[name] for name in ("machine", "platform", "device", "devices")}
     return kept | {"cores": os.cpu_count(), "torch_threads": torch.get_num_threads(), "load": os.getloadavg()[0]}
 
 
 def versions() -> Json:
-    """Versions of all that was measured."""
+    """The versions of all software that was measured."""
     environment = results.environment()
     return {"python": environment["python"], **environment["packages"], "torch": torch.__version__}
 
@@ -352,13 +358,13 @@ def text(part: Json) -> str:
 
 
 def fits_per_second(ms_per_fit_step: float) -> float:
-    """Whole fits of the protocol's 2,000 steps."""
+    """Complete fits per second, of as many steps as the protocol has."""
     return 1e3 / (ms_per_fit_step * PROTOCOL.steps)
 
 
 def plot(document: Json) -> Any:
-    """A matplotlib figure: fits per second against fits trained together, a panel per size of tokens."""
-    from matplotlib.figure import Figure  # half a second, which only plots need
+    """A matplotlib figure of fits per second against fits trained together, with a panel per size of tokens."""
+    from matplotlib.figure import Figure  # takes half a second to import, and only plots need it
     from matplotlib.ticker import ScalarFormatter
 
     figure = Figure(figsize=(8, 3.4), layout="constrained")

@@ -1,9 +1,9 @@
-"""Three PyTorch trainings of SO-OPF (factorial Q, core objective), for the benchmark to compare the JAX program with.
+"""Three training loops for SO-OPF (factorial Q, core objective) in PyTorch, to compare the JAX program with.
 
-In: a Task: the tokens, the minibatches, the held-out cells and the initial parameters of some fits. Out: Loops, whose
-`step` trains. `sequential` writes the paper's equations down as they stand, one fit at a time, with or without LN and
-salience computed beforehand; `batched` is the strongest form that was found: all fits at once and every product folded.
-From equal initial parameters all of them take the steps of the JAX program.
+In: a Task with the tokens, the minibatches, the held-out cells and the initial parameters of some fits. Out: a Loop
+whose `step` trains. `sequential` follows the paper's equations literally and trains one fit at a time; LN and salience
+may be computed in advance. `batched` is the fastest form that we found: it trains all fits at once and folds every
+product. From equal initial parameters, all three take the same steps as the JAX program.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,12 +15,12 @@ from jaxtyping import Float, Int, PyTree
 from torch import Tensor, nn
 from torch.nn import functional
 
-from soopf_jax.fit import Group
-from soopf_jax.protocol import Protocol
+from soopf_jax.fitting.group import Group
+from soopf_jax.fitting.protocol import Protocol
 from soopf_jax.types import FeatureTable
 
 Parameters = Mapping[str, Tensor]
-"""W_z [R, D], p [N, R], q [S, R]; f: W_1 [H, D], b_1 [H], W_2 [O, H], b_2 [O]. Of several fits: stacked in front."""
+"""W_z [R, D], p [N, R], q [S, R]; f: W_1 [H, D], b_1 [H], W_2 [O, H], b_2 [O]. Several fits are the leading axis."""
 
 
 class Task(NamedTuple):
@@ -33,7 +33,7 @@ class Task(NamedTuple):
     salience: Float[Tensor, "pairs patches"]
     cell: Int[Tensor, " pairs"]
     batches: Int[Tensor, "steps batch"]
-    """Pairs of all cells; a fit leaves those of its held-out cell out."""
+    """Pairs of all cells. A fit leaves out those of its held-out cell."""
     held_out: Int[Tensor, " fits"]
     start: Parameters
     """Initial parameters, stacked over the fits."""
@@ -43,16 +43,16 @@ class Task(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """A training under way."""
+    """A training in progress."""
 
     step: Callable[[int], Float[Tensor, "*fits"]]
-    """Take the step of that number; gives the losses before it."""
+    """Takes the step with this number and returns the losses before it."""
     parameters: Parameters
-    """They change with every step."""
+    """The current parameters, which change with every step."""
 
 
 def task_of(table: FeatureTable, group: Group, params: PyTree, protocol: Protocol) -> Task:
-    """What the JAX program does with the first seed of a group: the same minibatches and initial parameters."""
+    """The task of the first seed of a group, with the minibatches and initial parameters of the JAX program."""
     delta = torch.from_numpy(table.delta)
     return Task(
         torch.from_numpy(table.source),
@@ -68,7 +68,7 @@ def task_of(table: FeatureTable, group: Group, params: PyTree, protocol: Protoco
 
 
 def paper_notation(params: PyTree) -> Parameters:
-    """The JAX program's parameters of the first seed's fits, under the names and shapes used here."""
+    """The parameters of the first seed's fits in the JAX program, with the names and shapes used here."""
     parts = params["readout"]
     router, hidden, operation = parts["router"], parts["hidden"], parts["operation"]
     named = {
@@ -139,7 +139,13 @@ def core_loss(
 
 
 def sequential(task: Task, fit: int, precomputed: bool = False) -> Loop:
-    """The fit of that number alone; `precomputed`: LN and salience of the whole table before the first step."""
+    """A loop that trains one fit.
+
+    Args:
+        task: The task.
+        fit: The number of the fit.
+        precomputed: Whether to use the LN and salience of the task instead of computing them at every step.
+    """
     held_out = int(task.held_out[fit])
     model = SOOPF({name: value[fit] for name, value in task.start.items()})
     adam = torch.optim.Adam(model.parameters(), lr=task.learning_rate)
@@ -165,7 +171,7 @@ def sequential(task: Task, fit: int, precomputed: bool = False) -> Loop:
 
 
 def batched(task: Task) -> Loop:
-    """All fits on the minibatch that they share, the held-out cell's pairs with weight 0; a fused Adam."""
+    """A loop that trains all fits on a shared minibatch. Pairs of a fit's held-out cell have weight 0."""
     parameters = {name: value.clone().requires_grad_() for name, value in task.start.items()}
     adam = torch.optim.Adam(parameters.values(), lr=task.learning_rate, fused=True)
 
@@ -190,8 +196,9 @@ def folded(
 ) -> tuple[Float[Tensor, "fits batch supports operations"], Float[Tensor, "fits batch supports"]]:
     """Energies, and masks averaged over patches.
 
-    The supports go in front and the patches last: a softmax over three adjacent numbers would take half of the step
-    (15 ms of CPU time per fit-step for (batch, patches, fits, supports), 7.5 for this, N = 196, D = 1024, one thread).
+    The supports are the first axis and the patches the last one. A softmax over three adjacent numbers would take half
+    of the time of a step: with N = 196, D = 1024 and one thread, a fit-step takes 15 ms of CPU time in the order
+    (batch, patches, fits, supports) and 7.5 ms in this one.
     """
     W_z, p, q, W_1, b_1, W_2, b_2 = (parameters[name] for name in ("W_z", "p", "q", "W_1", "b_1", "W_2", "b_2"))
     (batch, patches, channels), (fits, supports, _) = source.shape, q.shape
@@ -204,7 +211,7 @@ def folded(
     A = weights.sum(dim=-1).permute(1, 2, 0)
     pooled = torch.bmm(weights.view(supports * fits, batch, patches).transpose(0, 1), content)
     pooled = pooled.view(batch, supports, fits, channels).permute(2, 0, 1, 3).reshape(fits, batch * supports, channels)
-    # h = pooled / A, divided behind the product, where there are H columns and not D.
+    # h = pooled / A. The division comes after the product, where there are H columns instead of D.
     hidden = functional.gelu(torch.bmm(pooled, W_1.transpose(1, 2)) / A.reshape(fits, -1, 1) + b_1[:, None])
     operation = torch.baddbmm(b_2[:, None], hidden, W_2.transpose(1, 2)).view(fits, batch, supports, -1)
     return A[..., None] * functional.softmax(operation / tau, dim=-1), M.mean(dim=-1).permute(1, 2, 0)
@@ -216,12 +223,12 @@ def masked_losses(
     cell: Int[Tensor, " batch"],
     held_out: Int[Tensor, " fits"],
 ) -> Float[Tensor, " fits"]:
-    """The core loss of every fit; the label and the pairs of its held-out cell do not count."""
+    """The core loss of every fit, without the label and the pairs of its held-out cell."""
     share = E.flatten(2) / E.sum(dim=(2, 3))[..., None]
     counted = (cell != held_out[:, None]).float()
     counted = counted / counted.sum(dim=1, keepdim=True)
     own = torch.arange(share.shape[-1]) == held_out[:, None, None]
-    # Finite, so that the held-out pairs' own label gives 0 x large and not 0 x infinity.
+    # -1e9 is finite: the label of held-out pairs then contributes 0 x 1e9, where 0 x infinity would be NaN.
     log_posterior = functional.log_softmax((10 * share).masked_fill(own, -1e9), dim=-1)
     likelihood = log_posterior.gather(-1, cell.expand(len(held_out), -1)[..., None])[..., 0]
     mean_usage = (counted[..., None] * usage).sum(dim=1)

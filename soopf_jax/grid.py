@@ -1,4 +1,4 @@
-"""The support x operation grid: its names, its cell numbers and its leave-one-cell-out folds."""
+"""The support x operation grid: its names, its cell numbers and its combinations of cells."""
 
 import itertools
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from soopf_jax.errors import UserError
 
 MIN_PAIRS_PER_CELL = 5
-"""The least that can be split into optimisation, validation and test pairs."""
+"""The smallest number that can be split into optimisation, validation and test pairs."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Grid:
                 raise UserError(f"{axis} names must differ, not {', '.join(names)}; rename the repeated ones")
             if not all(names):
                 raise UserError(f"a {axis} has an empty name; name every {axis}")
-            # Names come from files and are printed: a terminal obeys control characters.
+            # Names come from files and are printed, and a terminal would obey control characters.
             if strange := [name for name in names if not name.isprintable()]:
                 raise UserError(f"{axis} name {strange[0]!a} has characters that cannot be printed; rename it")
 
@@ -37,17 +37,17 @@ class Grid:
 
     @property
     def n_supports(self) -> int:
-        """S."""
+        """S, the number of supports."""
         return len(self.supports)
 
     @property
     def n_operations(self) -> int:
-        """O."""
+        """O, the number of operations."""
         return len(self.operations)
 
     @property
     def n_cells(self) -> int:
-        """C = S * O."""
+        """C = S * O, the number of cells."""
         return self.n_supports * self.n_operations
 
     @property
@@ -60,15 +60,20 @@ class Grid:
         return support * self.n_operations + operation
 
     def axes(self, cell: Any) -> tuple[Any, Any]:
-        """(support, operation) of a cell number or, element by element, of an array of them."""
+        """(support, operation) of a cell number or, elementwise, of an array of cell numbers."""
         return cell // self.n_operations, cell % self.n_operations
 
     def combinations(self, n_edits: int) -> tuple[tuple[int, ...], ...]:
-        """The sets of cells that `n_edits` edits at once can make, no two on one support, in order: 27 on 3 x 3."""
+        """The sets of `n_edits` cells with different supports, in order. Two edits on a 3 x 3 grid have 27."""
         sets = itertools.combinations(range(self.n_cells), n_edits)
         return tuple(cells for cells in sets if len({self.axes(cell)[0] for cell in cells}) == n_edits)
 
+    def edited_supports(self, n_edits: int) -> list[list[bool]]:
+        """Which supports the cells of each combination edit, in the order of `combinations`."""
+        edited = [{self.axes(cell)[0] for cell in cells} for cells in self.combinations(n_edits)]
+        return [[support in supports for support in range(self.n_supports)] for supports in edited]
+
     def combination_names(self, n_edits: int) -> tuple[str, ...]:
-        """`floor/hue+wall/invert` and so on, in the order of `combinations`; of one edit, the names of the cells."""
+        """`floor/hue+wall/invert` and so on, in the order of `combinations`; for one edit, the names of the cells."""
         names = self.cell_names
         return tuple("+".join(names[cell] for cell in cells) for cells in self.combinations(n_edits))

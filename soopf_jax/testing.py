@@ -1,4 +1,4 @@
-"""The contract of a readout as one call: put `soopf_jax.testing.check_readout(MY_READOUT)` into your own tests."""
+"""Checks the contract of a readout: call `soopf_jax.testing.check_readout(MY_READOUT)` in your own tests."""
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +12,24 @@ _PAIRS = 5
 
 
 def check_readout(readout: Readout, dims: Dims = _DIMS) -> None:
-    """Raise AssertionError, with one line that says why, unless the readout keeps its contract.
+    """Check that a readout keeps its contract.
 
-    Shapes; finite, non-negative energy (for a pair without change too); a gradient for every parameter; one compilation
-    for all pairs; the same values under vmap as in a loop; and no label beyond those that `sees` names.
+    Its outputs must have the right shapes. Its energy must be non-negative and finite, even for a pair without any
+    change. Every parameter must have a gradient. `apply` must compile once for all pairs and give the same values
+    under vmap as in a loop. `prepare` must read no labels except those that `sees` names.
+
+    Args:
+        readout: The readout to check.
+        dims: The sizes to check it with.
+
+    Raises:
+        AssertionError: The readout breaks its contract. The message is one line that says how.
     """
     pairs = _random_pairs(dims, readout.sees)
-    params = readout.init(jax.random.key(0), dims)
+    params = jax.jit(readout.init, static_argnums=1)(jax.random.key(0), dims)
     tau = jnp.float32(0.7)
     _check_labels(readout, pairs)
-    prepared = jax.vmap(readout.prepare)(pairs)
+    prepared = jax.jit(jax.vmap(readout.prepare))(pairs)
 
     traces = []
 
@@ -33,14 +41,14 @@ def check_readout(readout: Readout, dims: Dims = _DIMS) -> None:
     one_by_one = [apply(params, jax.tree.map(lambda leaf, i=i: leaf[i], prepared)) for i in range(_PAIRS)]
     assert len(traces) == 1, f"apply was compiled {len(traces)} times for {_PAIRS} pairs of one shape"
     loop = jax.tree.map(lambda *leaves: jnp.stack(leaves), *one_by_one)
-    batch = jax.vmap(readout.apply, in_axes=(None, 0, None))(params, prepared, tau)
+    batch = jax.jit(jax.vmap(readout.apply, in_axes=(None, 0, None)))(params, prepared, tau)
     same = jax.tree.map(lambda a, b: np.allclose(a, b, rtol=1e-4, atol=1e-5), loop, batch)
     assert all(jax.tree.leaves(same)), "vmap over pairs gives other values than a loop"
     _check_output(batch, dims)
     _check_gradients(readout, params, prepared, tau)
     first = jax.tree.map(lambda leaf: leaf[0], pairs)
-    unchanged = readout.prepare(first._replace(delta=jnp.zeros_like(first.delta)))
-    assert np.all(np.isfinite(readout.apply(params, unchanged, tau).energy)), "energy of a pair without change"
+    unchanged = jax.jit(readout.prepare)(first._replace(delta=jnp.zeros_like(first.delta)))
+    assert np.all(np.isfinite(apply(params, unchanged).energy)), "energy is not finite without change"
 
 
 def _random_pairs(dims: Dims, sees: tuple[str, ...]) -> PairView:
@@ -56,7 +64,7 @@ def _random_pairs(dims: Dims, sees: tuple[str, ...]) -> PairView:
 
 
 def _check_labels(readout: Readout, pairs: PairView) -> None:
-    """The trainer hands over no more than `sees` names; a readout that reads more fails on None."""
+    """Check that `prepare` reads only the labels that `sees` names. All other labels are None, as in the trainer."""
     assert set(readout.sees) <= {"region", "support"}, f"a readout cannot see {sorted(readout.sees)}"
     try:
         jax.eval_shape(jax.vmap(readout.prepare), pairs)
@@ -77,14 +85,14 @@ def _check_output(output: ReadoutOutput, dims: Dims) -> None:
 
 
 def _check_gradients(readout: Readout, params: PyTree, prepared: PyTree, tau: jax.Array) -> None:
-    """Every parameter moves some share of the energy of some pair."""
+    """Check that every parameter affects the share of some cell in the energy of some pair."""
 
     def spread(params: PyTree) -> jax.Array:
         energy = jax.vmap(readout.apply, in_axes=(None, 0, None))(params, prepared, tau).energy
         share = energy / jnp.sum(energy, axis=(1, 2), keepdims=True)
         return jnp.sum(jnp.sin(jnp.arange(share.size).reshape(share.shape)) * jnp.log(share + 1e-6))
 
-    for path, gradient in jax.tree_util.tree_leaves_with_path(jax.grad(spread)(params)):
+    for path, gradient in jax.tree_util.tree_leaves_with_path(jax.jit(jax.grad(spread))(params)):
         name = jax.tree_util.keystr(path)
         assert np.all(np.isfinite(gradient)), f"the gradient of {name} is not finite"
         assert np.any(gradient != 0), f"the gradient of {name} is zero: it has no effect on the energy shares"

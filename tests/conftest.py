@@ -1,20 +1,41 @@
 """Shapes are checked at run time in every test (jaxtyping through beartype), and nothing is compiled twice."""
 
-import os
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from jaxtyping import install_import_hook
 
-# Workers and the processes that tests start inherit these. The folder outlives the session, so that the next is quick.
-_CACHE = Path(tempfile.gettempdir()) / f"soopf_jax-tests-{os.getuid()}" / "compiled"
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+from tests import environment
 
+environment.pin_worker()
 install_import_hook("soopf_jax", "beartype.beartype")
+
+# transformers imports torchvision where it is installed; beside a CPU build of torch that takes some help.
+from soopf_jax.encoders.hf_torch import import_torchvision  # noqa: E402  (after the hook)
+
+import_torchvision()
+
+LONGEST_FIRST = ("faults", "determinism", "held_out", "train", "bench", "devices", "fit", "readme", "failed_fits")
+"""Files that workers should not begin with when all others are done."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files: a worker takes a file at a time, and none should wait long for another at the end."""
+    rank = {f"test_{name}": number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+
+
+@pytest.fixture
+def optimised() -> Iterator[None]:
+    """For tests that train for hundreds of steps."""
+    with environment.optimised():
+        yield
+
+
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of runs, not of reports: the figures of a report take longer than its fits."""
+    monkeypatch.setattr("soopf_jax.report.page.pages", lambda result, examples=None: {})
 
 
 @pytest.fixture
@@ -31,3 +52,13 @@ def no_cache_on_disk() -> Iterator[None]:
     use(None)
     yield
     use(folder)
+
+
+@pytest.fixture
+def gpu_forms() -> Iterator[None]:
+    """What is traced outside of compiled programs has the form that it has on a GPU, though it runs here."""
+    from soopf_jax.runtime import platforms
+
+    token = platforms._traced_for.set("gpu")
+    yield
+    platforms._traced_for.reset(token)

@@ -18,10 +18,14 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 with atheris.instrument_imports(include=["soopf_jax"]):
-    from soopf_jax import bench, npz, results, store, store_writer, train
     from soopf_jax.encoders import hf_checkpoint, hf_preprocess
     from soopf_jax.errors import UserError
-    from soopf_jax.substrates import coco, folder, unpack
+    from soopf_jax.experiments import options, results
+    from soopf_jax.features import npz, store, store_writer
+    from soopf_jax.fitting.unfinished import DIGEST, PLAN, read_plan
+    from soopf_jax.runtime.arrays import npz_bytes, read_npz
+    from soopf_jax.substrates import coco, folder
+    from soopf_jax.substrates.originals import unpack
 
 from tests.report_result import dealt_result  # noqa: E402
 from tests.test_coco import CATEGORIES  # noqa: E402
@@ -35,7 +39,7 @@ def result_json(path: Path) -> None:
     """result.json beside good fits."""
     run = HOME / "run"
     run.mkdir(exist_ok=True)
-    (run / "fits.npz").write_bytes(results.npz_bytes(GOOD.fits))
+    (run / "fits.npz").write_bytes(npz_bytes(GOOD.fits))
     (run / "result.json").write_bytes(path.read_bytes())
     results.load(run)
 
@@ -55,6 +59,14 @@ def annotations(path: Path) -> None:
             coco.encode(outline.segmentation, photo)
 
 
+def plan_of_a_run(path: Path) -> None:
+    """What an unfinished run keeps of its choices."""
+    work = HOME / "work"
+    work.mkdir(exist_ok=True)
+    (work / PLAN).write_bytes(path.read_bytes())
+    read_plan(work)
+
+
 def preprocessor(path: Path) -> None:
     """The settings of an image processor."""
     settings = hf_checkpoint._read_json(path)
@@ -64,15 +76,15 @@ def preprocessor(path: Path) -> None:
 
 PARSERS: tuple[Callable[[Path], object], ...] = (
     npz.load_npz,
-    lambda path: results.read_npz(path.read_bytes()),
+    lambda path: read_npz(path.read_bytes()),
     result_json,
     store_manifest,
     store_writer._journal_lines,
-    train._read_plan,
+    plan_of_a_run,
     folder.read_table,
     annotations,
     preprocessor,
-    lambda path: bench.parse_weights(path.read_text("utf-8", "replace").split()),
+    lambda path: options.parse_weights(path.read_text("utf-8", "replace").split()),
     lambda path: unpack.place(ZipInfo(path.read_text("utf-8", "replace") or "x"), "val2017"),
 )
 
@@ -98,13 +110,13 @@ def seeds(corpus: Path) -> None:
     outline = {"image_id": 1, "category_id": 1, "segmentation": [[0, 0, 4, 0, 4, 4]], "iscrowd": 0}
     photo = {"id": 1, "file_name": "1.jpg", "width": 8, "height": 8}
     instances = {"images": [photo], "annotations": [outline], "categories": CATEGORIES}
-    fits = results.npz_bytes({"seed": GOOD.fits["seed"][:2]})
-    document = json.dumps(results.sealed(GOOD.document, results.npz_bytes(GOOD.fits))).encode()
+    fits = npz_bytes({"seed": GOOD.fits["seed"][:2]})
+    document = json.dumps(results.sealed(GOOD.document, npz_bytes(GOOD.fits))).encode()
     plan = {"fits_per_program": 9, "bytes_per_device": 10, "lanes": 2}
     contents = {
         1: fits,
         2: document,
-        5: json.dumps(plan | {train.DIGEST: results.digest(plan)}).encode(),
+        5: json.dumps(plan | {DIGEST: digest(plan)}).encode(),
         6: table.encode(),
         7: json.dumps(instances).encode(),
         8: json.dumps(PREPROCESSOR).encode(),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from soopf_jax.substrates.download import Remote
+from soopf_jax.substrates.originals.download import Remote
 
 CONTENT = bytes(range(256)) * 1200  # 307,200 bytes, more than a socket takes at once
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

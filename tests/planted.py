@@ -2,10 +2,20 @@
 
 import numpy as np
 
+from soopf_jax.fitting.protocol import Protocol
 from soopf_jax.grid import Grid
 from soopf_jax.types import FeatureTable
 
 GRID = Grid.of(("floor", "wall", "object"), ("hue", "invert", "pattern"))
+SMALL = Protocol(seeds=2, restarts=1, steps=20)
+"""The protocol to use where any will do, with `small_table` and the `learned` arm: its programs are compiled once."""
+SMALL_OPTIONS = ("--seeds", "2", "--restarts", "1", "--steps", "20")
+"""The same on the command line."""
+
+
+def small_table() -> FeatureTable:
+    """The table to use where any table will do."""
+    return planted_table(10)
 
 
 def planted_table(
@@ -44,3 +54,13 @@ def random_table(pairs_per_cell: int = 10, patches: int = 4, channels: int = 6, 
     cell = np.repeat(np.arange(GRID.n_cells), pairs_per_cell).astype(np.int32)
     source, delta = stream.normal(size=(2, len(cell), patches, channels)).astype(np.float32)
     return FeatureTable(source, delta, None, cell, GRID, {"kind": "random"})
+
+
+def planted_tokens(stream: np.random.Generator) -> dict[str, np.ndarray]:
+    """`source`, `edited` and `cell` of a 2 x 2 grid: where is a half of the patches, what is a channel."""
+    cell = np.repeat(np.arange(4), 20)
+    source, noise = stream.normal(size=(2, len(cell), 6, 8)).astype(np.float32)
+    edited = source + 0.1 * noise
+    for pair, (support, operation) in enumerate(zip(cell // 2, cell % 2, strict=True)):
+        edited[pair, 3 * support : 3 * support + 3, operation] += 2
+    return {"source": source, "edited": edited, "cell": cell}

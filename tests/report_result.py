@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-import jsonschema
 import numpy as np
 
-from soopf_jax import align, results, score
+from soopf_jax.experiments import results
+from soopf_jax.experiments.results import Result
+from soopf_jax.fitting.protocol import Fits, Protocol, leave_one_cell_out
 from soopf_jax.grid import Grid
-from soopf_jax.protocol import Fits, Protocol, leave_one_cell_out
 from soopf_jax.report.examples import Examples
-from soopf_jax.results import Result
+from soopf_jax.scoring import align, metrics, score, statistics
 from soopf_jax.types import Window
 
 GRID = Grid(("floor", "wall", "object"), ("hue", "invert", "pattern"))
@@ -44,7 +44,7 @@ def dealt_result(
         "tests": score.all_tests([(row["assignment"], row) for row in rows]),
         "warnings": [],
     }
-    jsonschema.validate(document, results.schema())
+    results.check_document(document)
     return Result(document, {name: np.concatenate([arm[name] for arm in columns]) for name in columns[0]})
 
 
@@ -72,7 +72,7 @@ def arm_row(name: str, fits: Fits, columns: dict[str, np.ndarray], grid: Grid) -
             slots = align.SlotMap(bind(columns["C_sup"][row]), bind(columns["C_op"][row]))
             columns[column][row] = align.held_out_accuracy(columns["test_counts"][row], held_out, slots, grid)
     scored = {c: score.fold_matrix(fits, columns["selected"], columns[c]) for c in ("inj", "non_injective")}
-    spreads = {c: score.spread(matrix, grid.cell_names) for c, matrix in scored.items()}
+    spreads = {c: statistics.spread(matrix, grid.cell_names) for c, matrix in scored.items()}
     return {
         "assignment": name,
         "readout": "soopf",
@@ -85,7 +85,7 @@ def arm_row(name: str, fits: Fits, columns: dict[str, np.ndarray], grid: Grid) -
         **spreads,
         "laundering_gap": spreads["non_injective"]["mean"] - spreads["inj"]["mean"],
         "min_cell": min(spreads["inj"]["per_cell"].values()),
-        "collapse": {str(t): score.collapse(scored["inj"], t) for t in score.COLLAPSE_THRESHOLDS},
+        "collapse": {str(t): metrics.collapse(scored["inj"], t) for t in metrics.COLLAPSE_THRESHOLDS},
         "recovery": None if name == "factorial" else 0.625,
         "exact_recovery": None if name == "factorial" else 0.25,
         "distinct_support_rate": 1.0,
@@ -103,3 +103,20 @@ def dealt_examples(arms: Sequence[str] = ("factorial", "learned"), grid: Grid = 
     energy = {arm: rng.dirichlet(np.full(cells, 0.3), cells) for arm in arms}
     window = Window(0.0, 0.0, 32.0, 32.0, 4, 4)
     return Examples(np.arange(cells) * 20, np.arange(cells), images[0], images[1], window, region, masks, energy)
+
+
+def dealt_two_edits(grid: Grid = GRID, seed: int = 0) -> Result:
+    """A result of two edits at once: random shares of every metric, of three seeds and all combinations."""
+    result, names = dealt_result(("factorial",), grid), grid.combination_names(2)
+    arm, rng = result.document["arms"][0], np.random.default_rng(seed)
+    for name in ("inj", "non_injective"):
+        arm[name] |= {"mean": None, "sd": None, "ci95": None, "per_cell": {}}
+    arm["two_edits"] = {}
+    for row in metrics.METRICS[metrics.TWO_EDITS]:
+        record = statistics.spread(rng.random((PROTOCOL.seeds, len(names))), names)
+        arm["two_edits"][row.key] = record | {"per_combination": record.pop("per_cell")}
+    result.document["config"]["edits"] = "two"
+    result.document["provenance"]["chance"] = metrics.chance(metrics.TWO_EDITS, grid)
+    result.document["tests"] = []
+    results.check_document(result.document)
+    return result

@@ -4,8 +4,9 @@ from dataclasses import asdict
 
 import numpy as np
 
-from soopf_jax import results, score
-from soopf_jax.protocol import Protocol
+from soopf_jax.experiments import results
+from soopf_jax.fitting.protocol import Protocol
+from soopf_jax.scoring import metrics, statistics
 from tests.planted import GRID
 
 PAIRS_PER_CELL = 20
@@ -59,11 +60,11 @@ def arm_record(name, inj, non_injective, grid):
         "sees": [],
         "n_fits": inj.size,
         "failed_fits": int(np.isnan(inj).sum()),
-        "inj": score.spread(inj, grid.cell_names),
-        "non_injective": score.spread(non_injective, grid.cell_names),
-        "laundering_gap": score.number(non_injective.mean() - inj.mean()),
-        "min_cell": score.number(inj.mean(axis=0).min()),
-        "collapse": {str(t): score.collapse(inj, t) for t in score.COLLAPSE_THRESHOLDS},
+        "inj": statistics.spread(inj, grid.cell_names),
+        "non_injective": statistics.spread(non_injective, grid.cell_names),
+        "laundering_gap": statistics.json_number(non_injective.mean() - inj.mean()),
+        "min_cell": statistics.json_number(inj.mean(axis=0).min()),
+        "collapse": {str(t): metrics.collapse(inj, t) for t in metrics.COLLAPSE_THRESHOLDS},
         "recovery": None,
         "exact_recovery": None,
         "distinct_support_rate": 1.0,

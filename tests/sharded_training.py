@@ -10,11 +10,15 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from soopf_jax import assignments, devices, objectives, results
-from soopf_jax.fit import GROUP_SPECS, Arm, make_group, prepare_table
-from soopf_jax.protocol import Protocol, leave_one_cell_out
+from soopf_jax.fitting import assignments, devices, objectives
+from soopf_jax.fitting.arm import Arm
+from soopf_jax.fitting.group import layout_of_group, make_group
+from soopf_jax.fitting.prepare import prepare_table
+from soopf_jax.fitting.program import advance, evaluate, init
+from soopf_jax.fitting.protocol import Protocol, leave_one_cell_out
+from soopf_jax.fitting.train import Job, groups_and_meshes
 from soopf_jax.readouts.soopf import READOUT
-from soopf_jax.train import make_trainer
+from soopf_jax.runtime.arrays import npz_bytes
 from tests.planted import random_table
 
 PROTOCOL = Protocol(seeds=3, restarts=1, steps=50)
@@ -34,14 +38,15 @@ def main(out: str) -> None:
     table = random_table()
     fits = leave_one_cell_out(table.grid, PROTOCOL)
     prepared = prepare_table(table, READOUT)
-    trainer = make_trainer(ARM, table, prepared, PROTOCOL, fits, len(fits.seed))
-    (rows,), (lane,) = trainer.groups, trainer.lanes
+    (rows,), (mesh,) = groups_and_meshes(fits, len(fits.seed), 1)
+    spec = Job(ARM, table, prepared, PROTOCOL, fits).training(mesh)
     host_group = make_group(table, ARM, PROTOCOL, fits, rows.row)
-    group = devices.put(host_group, lane.mesh, GROUP_SPECS)
-    state = lane.program.init(group)
+    group = devices.put(host_group, mesh, layout_of_group(host_group))
+    state = init(spec, group)
     columns = leaves("before", state.params)
-    state, loss = lane.advance()(state, prepared, group, np.int32(0), np.int32(PROTOCOL.steps))
-    columns |= leaves("after", state.params) | leaves("stats", lane.program.evaluate(state, prepared, group))
+    compiled = advance.compiled(spec, state, prepared, group, np.int32(0), np.int32(0))
+    state, loss = compiled(state, prepared, group, np.int32(0), np.int32(PROTOCOL.steps))
+    columns |= leaves("after", state.params) | leaves("stats", evaluate(spec, state, prepared, group))
     weights = state.params["readout"]["hidden"]["weight"]
     shards = np.array([[shard.device.id, *shard.data.shape[:2]] for shard in weights.addressable_shards])
     if jax.process_count() > 1:
@@ -52,12 +57,12 @@ def main(out: str) -> None:
         "role": host_group.role,
         "real": rows.real,
         "shards": shards,
-        "mesh": np.array(lane.mesh.devices.shape),
-        "text": np.array(lane.advance().as_text()),
+        "mesh": np.array(mesh.devices.shape),
+        "text": np.array(compiled.as_text()),
     }
     if devices.is_main():
         with open(out, "wb") as file:
-            file.write(results.npz_bytes(columns))
+            file.write(npz_bytes(columns))
 
 
 if __name__ == "__main__":

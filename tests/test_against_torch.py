@@ -12,16 +12,20 @@ import numpy as np
 import pytest
 import torch
 
-from soopf_jax import objectives
-from soopf_jax.fit import Arm, FitState, Group, PreparedTable, Program, dims_of, make_group, make_program, prepare_table
+from soopf_jax.fitting import objectives
+from soopf_jax.fitting.arm import Arm
+from soopf_jax.fitting.group import Group, make_group
+from soopf_jax.fitting.prepare import PreparedTable, dims_of, prepare_table
+from soopf_jax.fitting.program import FitState
+from soopf_jax.fitting.protocol import ALIGNMENTS, OPTIMISATION, VALIDATION, Fits, Protocol
 from soopf_jax.plugins import ASSIGNMENTS, resolve
-from soopf_jax.protocol import OPTIMISATION, VALIDATION, Fits, Protocol
 from soopf_jax.readouts.soopf import READOUT
 from soopf_jax.types import FeatureTable, ReadoutOutput
 from tests import torch_reference as paper
 from tests.planted import GRID
+from tests.programs import BoundProgram, make_program
 
-PROTOCOL = Protocol(seeds=2, restarts=1, steps=50)
+PROTOCOL = Protocol(seeds=2, restarts=1, steps=50, query_sd=0.0)
 FITS = Fits(
     seed=np.repeat([0, 1], 5).astype(np.int32),
     held_out=np.arange(-1, 9, dtype=np.int32),
@@ -70,7 +74,7 @@ class Trained(NamedTuple):
     """An arm after its 50 steps, with what it started from."""
 
     assignment: str
-    program: Program
+    program: BoundProgram
     group: Group
     table: PreparedTable
     initial: dict
@@ -242,9 +246,13 @@ def test_evaluation_after_training(trained):
         assert stats.validation[seed, fit] == pytest.approx(accuracy, abs=1e-6)
 
         pairs, cell = pairs_of(table, optimisation, labels), torch.tensor(table.cell[optimisation])
-        C_sup, C_op = paper.alignment_matrices(parameters, pairs, cell, held_out)
-        np.testing.assert_allclose(stats.c_sup[seed, fit], C_sup, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(stats.c_op[seed, fit], C_op, rtol=0, atol=1e-5)
+        soft = ALIGNMENTS.index("soft")
+        C_sup, C_op = paper.alignment_matrices(parameters, pairs, cell, held_out, normalised=True)
+        np.testing.assert_allclose(stats.c_sup_by_alignment[seed, fit, soft], C_sup, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(stats.c_op_by_alignment[seed, fit, soft], C_op, rtol=0, atol=1e-5)
+        C_sup, C_op = paper.alignment_matrices(parameters, pairs, cell, held_out, normalised=False)
+        np.testing.assert_allclose(stats.c_sup[seed, fit], C_sup, rtol=1e-5)
+        np.testing.assert_allclose(stats.c_op[seed, fit], C_op, rtol=1e-5)
 
         counts = paper.argmax_counts(parameters, pairs_of(table, held, labels))
         assert stats.test_counts[seed, fit].tolist() == counts.tolist()

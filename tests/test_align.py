@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from soopf_jax import align
 from soopf_jax.grid import Grid
+from soopf_jax.scoring import align
 
 THREE = Grid.of("abc", "xyz")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, minimize
 
-from soopf_jax import assignments
+from soopf_jax.fitting import assignments
 from soopf_jax.grid import Grid
 from tests.planted import GRID
 

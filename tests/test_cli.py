@@ -1,14 +1,16 @@
 """What every command line promises: exit codes, and one line for whatever goes wrong."""
 
 import errno
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
 
 import pytest
 
-from soopf_jax import cli
+from soopf_jax.__main__ import main as soopf
 from soopf_jax.errors import UserError, unknown_name
+from soopf_jax.runtime import cli
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def raising(error):
         (
             OSError(errno.ENOSPC, "No space left on device", "x.npz"),
             2,
-            "error: No space left on device (x.npz); mend that and run the same command again",
+            "error: No space left on device (x.npz); fix that and run the same command again",
         ),
     ],
 )
@@ -56,7 +58,8 @@ def test_defects_are_not_hidden():
 
 
 def test_a_reader_that_leaves_early_gets_no_traceback():
-    program = "from soopf_jax import cli; import sys; sys.exit(cli.run(lambda: [print('line') for _ in range(99999)]))"
+    printing = "lambda: [print('line') for _ in range(99999)]"
+    program = f"import sys; from soopf_jax.runtime import cli; sys.exit(cli.run({printing}))"
     command = f'{sys.executable} -c "{program}" | head -1'
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("line\n", "")
@@ -87,3 +90,29 @@ def test_values_and_flags_are_read_over_the_defaults():
 def test_the_nearest_name_is_offered_only_where_there_is_one():
     assert "did you mean 'pixels'?" in str(unknown_name("encoder", "pixel", ["pixels", "dinov3"]))
     assert "did you mean" not in str(unknown_name("encoder", "zzzz", ["pixels", "dinov3"]))
+
+
+def test_a_shell_can_complete_commands_and_their_options(capsys):
+    assert soopf(["completion", "nosh"]) == 2
+    assert "bash, zsh, tcsh" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stop:
+        soopf(["completion", "bash"])
+    assert not stop.value.code
+    script = capsys.readouterr().out
+    assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
+    for word in ("run", "compare", "--dataset", "--matmul-precision", "--same-pairs"):
+        assert word in script
+
+
+def test_help_reads_like_text_and_not_like_python(capsys, monkeypatch):
+    """The same words stand for values in every command, and a default is named once."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ("run", "compare", "board", "reproduce", "data", "doctor"):
+        with pytest.raises(SystemExit):
+            soopf([command, "--help-all"])
+        text = capsys.readouterr().out
+        assert max(map(len, text.splitlines())) <= 80, command
+        for leak in ("(default:", "{None}", "STR", "FLOAT", "MISSING"):
+            assert leak not in text, command
+        heads = re.findall(r"^  --[\w-]+ (?:\[?([A-Z=]+)\]?)", text, flags=re.MULTILINE)
+        assert set(heads) <= {"NAME", "INT", "NUMBER", "FILE", "DIR", "NAME=VALUE"}, command

@@ -10,16 +10,16 @@ import pytest
 from PIL import Image
 from pycocotools import mask as run_lengths
 
-from soopf_jax import edits, plugins
+from soopf_jax import plugins
 from soopf_jax.errors import UserError
 from soopf_jax.grid import Grid
-from soopf_jax.substrates import coco
+from soopf_jax.substrates import coco, edits
 from soopf_jax.substrates.coco import BACKGROUND, PERSON, VEHICLE, Outline, Photo
 from soopf_jax.types import ImagePairs, Substrate, SubstrateRequest
 
 MINI = Path(__file__).parents[2] / "shared" / "coco-mini"
 needs_mini = pytest.mark.skipif(not MINI.exists(), reason=f"no real COCO images: {MINI} is not there")
-REAL = SubstrateRequest("coco", data_root=str(MINI), coco_split="val2017", pairs_per_cell=7)
+REAL = SubstrateRequest("coco:val2017", data_root=str(MINI), pairs_per_cell=7)
 
 CATEGORIES = [
     {"id": 1, "name": "person", "supercategory": "person"},
@@ -49,7 +49,7 @@ def write(root: Path, images: dict[int, Image.Image], annotations: list[dict[str
         )
     document = {"images": entries, "annotations": annotations, "categories": CATEGORIES}
     (root / "annotations" / "instances_tiny.json").write_text(json.dumps(document))
-    return SubstrateRequest("coco", data_root=str(root), coco_split="tiny")
+    return SubstrateRequest("coco:tiny", data_root=str(root))
 
 
 def noise(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -200,7 +200,7 @@ def test_too_few_photographs_get_counts_and_the_number_that_works(tmp_path):
 
 
 def test_a_split_without_vehicles_cannot_be_used(tmp_path):
-    with pytest.raises(UserError, match="0 for vehicle, 9 for background; take another --coco-split"):
+    with pytest.raises(UserError, match="0 for vehicle, 9 for background; take another split as coco:SPLIT"):
         coco.open_substrate(write_many(tmp_path, people=5, both=0, vehicles=0, empty=4))
 
 
@@ -337,7 +337,10 @@ def test_hues_are_the_papers():
         ({"pairs_per_cell": 0}, "at least 1"),
         ({"data_root": None}, r"reads annotations/instances_tiny.json and tiny/\*.jpg"),
         ({"data_root": "/nowhere"}, "there is no /nowhere/annotations/instances_tiny.json"),
-        ({"coco_split": "val2017"}, "instances_val2017.json"),
+        ({"name": "coco:val2017"}, "instances_val2017.json"),
+        ({"name": "coco"}, "instances_train2017.json"),
+        ({"name": "coco:"}, "write coco or, for example, coco:val2017"),
+        ({"name": "coco:../train2017"}, "write coco or, for example, coco:val2017"),
     ],
 )
 def test_mistakes_get_one_line(tmp_path, fields, message):

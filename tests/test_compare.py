@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from soopf_jax import compare, results, score
+from soopf_jax import compare
+from soopf_jax.experiments import comparison as comparing
+from soopf_jax.experiments import results
 from soopf_jax.grid import Grid
+from soopf_jax.report import comparison_plot
+from soopf_jax.scoring import statistics
 from tests.planted import GRID
 from tests.result_folders import STORE, save_run
 
@@ -137,7 +141,7 @@ def test_equal_runs_have_no_p_value_but_a_reason(two, tmp_path, capsys):
     folder = two[0][0]
     (found,) = compared(tmp_path, f"{folder}:learned", f"{folder}:learned")["comparisons"]
     assert found["mean_difference"] == 0
-    assert found["paired_t"] == {"t": None, "p": None, "ci95": None, "p_holm": None}
+    assert found["paired_t"] == {"t": None, "p": None, "ci95": None, "ci95_method": None, "p_holm": None}
     assert found["bootstrap"]["p"] is found["bootstrap"]["p_holm"] is None
     assert found["undefined"] == "equal scores in every seed and cell"
     assert "1:learned - 1:learned: equal scores in every seed and cell" in capsys.readouterr().out
@@ -153,7 +157,7 @@ def test_a_fold_without_a_restart_makes_the_comparison_undefined_never_nan(tmp_p
     assert found["mean_difference"] is None
     assert found["undefined"] == "a fold has no restart that could be selected"
     assert document["arms"][1]["seeds_that_lose"] is None
-    jsonschema.validate(document, compare.schema())
+    jsonschema.validate(document, comparing.schema())
 
 
 def test_one_seed_has_a_difference_and_nothing_else(tmp_path):
@@ -290,16 +294,55 @@ def test_the_page_is_self_contained_and_escapes_what_comes_from_files(tmp_path, 
     a = save_run(tmp_path / "a", {evil: arm(0)}, config={"encoder": evil})
     assert run(a, a, "--html", tmp_path / "deep/c.html") == 0
     html = (tmp_path / "deep/c.html").read_text()
-    assert "<img" not in html
+    assert "<img src=x" not in html
+    assert html.count("<img") == 1, "the plot"
     assert "&lt;img src=x onerror=alert(1)&gt;" in html
     assert "http:" not in html.replace("http-equiv", "")
     assert "https:" not in html
     assert "\x1b" not in html + capsys.readouterr().out, "terminals obey escape sequences"
 
 
+def test_the_plot_joins_the_seeds_and_draws_the_intervals_of_their_difference(two, tmp_path):
+    folders, (a, b) = two
+    document = compared(tmp_path, *folders)
+    left, right = comparison_plot.draw(document).axes
+    for index, name in enumerate(("factorial", "learned")):
+        seeds = np.stack([a[name].mean(axis=1), b[name].mean(axis=1)])
+        joined = [line.get_ydata() for line in left.lines[12 * index : 12 * index + 10]]
+        np.testing.assert_allclose(joined, seeds.T)
+        dots, bootstrap, t, mean = (line.get_xdata() for line in right.lines[4 * index : 4 * index + 4])
+        np.testing.assert_allclose(dots, seeds[1] - seeds[0])
+        low, high = stats.ttest_rel(seeds[1], seeds[0]).confidence_interval(0.95)
+        np.testing.assert_allclose(t, [low, high])
+        np.testing.assert_allclose(bootstrap, document["comparisons"][index]["bootstrap"]["ci95"])
+        np.testing.assert_allclose(mean, [np.mean(seeds[1] - seeds[0])])
+    assert [text.get_text() for text in right.get_yticklabels()] == [
+        "2:factorial\n- 1:factorial",
+        "2:learned\n- 1:learned",
+    ]
+
+
+def test_an_undefined_interval_is_not_drawn(two, tmp_path):
+    folder = two[0][0]
+    document = compared(tmp_path, f"{folder}:learned", folder + ":learned")
+    assert document["comparisons"][0]["paired_t"]["p"] is None
+    document["comparisons"][0]["paired_t"]["ci95"] = document["comparisons"][0]["bootstrap"]["ci95"] = None
+    _, right = comparison_plot.draw(document).axes
+    assert len(right.lines) == 3  # the seeds, their mean, and zero
+
+
+def test_the_plot_is_written_in_the_format_of_its_name(two, tmp_path, capsys):
+    assert run(*two[0], "--plot", tmp_path / "c.png") == 0
+    assert (tmp_path / "c.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert run(*two[0], "--plot", tmp_path / "c.svg") == 0
+    assert b"<svg" in (tmp_path / "c.svg").read_bytes()
+    capsys.readouterr()
+    assert "--plot draws .png or .svg files, not c.gif" in refused(capsys, *two[0], "--plot", tmp_path / "c.gif")
+
+
 def test_the_arms_of_the_audit_are_those_of_the_result_file(two, tmp_path):
     folders, (a, _) = two
     document = compared(tmp_path, *folders)
-    spread = score.spread(a["learned"], GRID.cell_names)
+    spread = statistics.spread(a["learned"], GRID.cell_names)
     found = next(arm for arm in document["arms"] if (arm["run"], arm["assignment"]) == (1, "learned"))
-    assert found["inj"] == {key: spread[key] for key in ("mean", "ci95", "per_seed")}
+    assert found["inj"] == {key: spread[key] for key in ("mean", "ci95", "ci95_method", "per_seed")}

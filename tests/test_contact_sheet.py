@@ -8,9 +8,10 @@ import pytest
 from PIL import Image
 
 from soopf_jax.grid import Grid
-from soopf_jax.substrates import contact_sheet, measure
+from soopf_jax.runtime.palette import NO_SUPPORT_COLOUR, SUPPORT_COLOURS, region_colours
 from soopf_jax.substrates.__main__ import main
-from soopf_jax.substrates.contact_sheet import FONT_SIZE, draw_panels, draw_sheet, region_colours
+from soopf_jax.substrates.look import measure
+from soopf_jax.substrates.look.contact_sheet import FONT_SIZE, draw_panels, draw_sheet
 from soopf_jax.substrates.shapes3d_lite import open_substrate
 from soopf_jax.types import ImagePairs, Substrate, SubstrateRequest
 
@@ -87,9 +88,7 @@ def test_small_images_are_repeated_pixel_by_pixel() -> None:
     np.testing.assert_array_equal(panels[0], source.repeat(3, axis=0).repeat(3, axis=1))
     np.testing.assert_array_equal(panels[1], edited.repeat(3, axis=0).repeat(3, axis=1))
     for y, x in np.ndindex(12, 18):
-        colour = (
-            contact_sheet.NONE_COLOUR if region[y // 3, x // 3] < 0 else contact_sheet.COLOURS[region[y // 3, x // 3]]
-        )
+        colour = NO_SUPPORT_COLOUR if region[y // 3, x // 3] < 0 else SUPPORT_COLOURS[region[y // 3, x // 3]]
         assert "#{:02X}{:02X}{:02X}".format(*panels[3][y, x]) == colour
 
 
@@ -144,9 +143,9 @@ def test_a_sheet_has_a_row_for_each_cell_and_a_legend(size: int) -> None:
     def count(colour: str) -> int:
         return int((sheet == [int(colour[i : i + 2], 16) for i in (1, 3, 5)]).all(axis=2).sum())
 
-    assert count(contact_sheet.COLOURS[0]) == 7 * size**2 + FONT_SIZE**2
-    assert count(contact_sheet.COLOURS[1]) == FONT_SIZE**2
-    assert count(contact_sheet.NONE_COLOUR) >= FONT_SIZE**2  # the smooth edges of letters are grey too
+    assert count(SUPPORT_COLOURS[0]) == 7 * size**2 + FONT_SIZE**2
+    assert count(SUPPORT_COLOURS[1]) == FONT_SIZE**2
+    assert count(NO_SUPPORT_COLOUR) >= FONT_SIZE**2  # the smooth edges of letters are grey too
 
 
 def test_a_long_title_is_not_cut_off() -> None:
@@ -230,8 +229,9 @@ def lonely(request: SubstrateRequest) -> Substrate:
         (["--colums", "2"], "did you mean --columns?"),
         (["fetch"], "fetch --help"),
         (["fetch", "cocoa"], "did you mean 'coco'?"),
-        (["fetch", "coco", "--coco-split", "test2017"], "choose from train2017, val2017"),
-        (["fetch", "shapes3d", "--coco-split", "val2017"], "has no use for --coco-split"),
+        (["fetch", "coco:test2017"], "choose from coco, coco:train2017, coco:val2017, shapes3d"),
+        (["fetch", "coco", "--coco-split", "val2017"], "write coco:val2017"),
+        (["coco", "--coco-split", "val2017"], "write coco:val2017"),
     ],
 )
 def test_a_mistake_gets_one_line(args: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from soopf_jax import devices, results
 from soopf_jax.errors import UserError
+from soopf_jax.fitting import devices
+from soopf_jax.runtime.arrays import read_npz
+from tests import sharded_training
 
 ROOT = Path(__file__).parents[1]
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
@@ -20,7 +22,8 @@ COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "
 
 def start(out: Path, **environment: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "tests.sharded_training", str(out)]
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_", "SLURM"))}
+    cluster = ("JAX_COORDINATOR", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "SLURM")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(cluster)}
     return subprocess.Popen(command, cwd=ROOT, env=own | {"JAX_PLATFORMS": "cpu"} | environment)
 
 
@@ -40,10 +43,10 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
-    """The same training on one device."""
+    """The same training on one device, this process's."""
     out = tmp_path_factory.mktemp("one") / "out.npz"
-    finish(start(out))
-    return results.read_npz(out.read_bytes())
+    sharded_training.main(str(out))
+    return read_npz(out.read_bytes())
 
 
 def assert_same_training(found, expected):
@@ -61,8 +64,9 @@ def assert_same_training(found, expected):
 
 
 def test_eight_devices_each_train_their_share_and_agree_with_one(tmp_path, one):
-    finish(start(tmp_path / "out.npz", XLA_FLAGS="--xla_force_host_platform_device_count=8"))
-    eight = results.read_npz((tmp_path / "out.npz").read_bytes())
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8"
+    finish(start(tmp_path / "out.npz", XLA_FLAGS=flags))
+    eight = read_npz((tmp_path / "out.npz").read_bytes())
     # 3 seeds x 9 fits on 8 devices: 1 x 8 puts 3 x 2 fits on each, 2 x 4 puts 2 x 3, 4 x 2 puts 1 x 5.
     assert eight["mesh"].tolist() == [4, 2]
     assert sorted(eight["shards"][:, 0].tolist()) == list(range(8))
@@ -76,7 +80,7 @@ def test_two_processes_divide_the_work_and_agree_with_one(tmp_path, one):
     address = {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": "2"}
     out = tmp_path / "out.npz"
     finish(*(start(out, JAX_PROCESS_ID=str(number), **address) for number in range(2)))
-    two = results.read_npz(out.read_bytes())
+    two = read_npz(out.read_bytes())
     assert two["mesh"].tolist() == [1, 2] or two["mesh"].tolist() == [2, 1]
     assert len(two["shards"]) == 2
     places = np.prod(two["shards"][:, 1:], axis=1)
@@ -88,12 +92,8 @@ def test_two_processes_divide_the_work_and_agree_with_one(tmp_path, one):
     ("seeds", "fits", "n", "shape"),
     [(10, 45, 1, (1, 1)), (1, 45, 8, (1, 8)), (10, 45, 10, (10, 1)), (8, 45, 8, (8, 1)), (1, 1, 4, (4, 1))],
 )
-def test_the_mesh_leaves_few_places_empty(monkeypatch, seeds, fits, n, shape):
-    class Pretend:
-        """A device that is only counted."""
-
-    monkeypatch.setattr(devices.jax, "devices", lambda: [Pretend() for _ in range(n)])
-    assert devices.mesh_for(seeds, fits, n).devices.shape == shape
+def test_the_mesh_leaves_few_places_empty(seeds, fits, n, shape):
+    assert devices.mesh_for(seeds, fits, jax.devices() * n).devices.shape == shape  # devices are only counted
 
 
 def test_without_a_cluster_distributed_says_what_is_missing(monkeypatch):
@@ -152,7 +152,7 @@ def test_a_compiled_program_runs_in_another_lane(no_cache_on_disk):
     first, second = devices.lane_meshes(2)
     x = np.random.default_rng(0).standard_normal((50, 50), dtype=np.float32)
     compiled = jax.jit(lambda x: jnp.tanh(x @ x)).lower(devices.put(x, first, devices.EVERYWHERE)).compile()
-    copy = devices.copied(compiled, second)
+    copy = devices.copy_program(compiled, second)
     assert copy is not None
     there = copy(devices.put(x, second, devices.EVERYWHERE))
     assert there.devices() == {*second.devices.flat}
@@ -160,7 +160,8 @@ def test_a_compiled_program_runs_in_another_lane(no_cache_on_disk):
     np.testing.assert_allclose(there, np.tanh(x @ x), rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match=r"(?i)device|shard"):  # it is that lane's and no one else's
         copy(devices.put(x, first, devices.EVERYWHERE))
-    assert devices.copied(compiled, devices.mesh_for(1, 1)) is compiled, "lanes that share a device share the program"
+    shared = devices.copy_program(compiled, devices.mesh_for(1, 1))
+    assert shared is compiled, "lanes that share a device share the program"
 
 
 def test_where_jax_cannot_copy_a_program_there_is_none(monkeypatch, no_cache_on_disk):
@@ -168,9 +169,9 @@ def test_where_jax_cannot_copy_a_program_there_is_none(monkeypatch, no_cache_on_
         raise NotImplementedError
 
     monkeypatch.setattr(devices.serialize_executable, "serialize", refuse)
-    assert devices.copied(jax.jit(jnp.sin).lower(1.0).compile(), devices.lane_meshes(2)[1]) is None
+    assert devices.copy_program(jax.jit(jnp.sin).lower(1.0).compile(), devices.lane_meshes(2)[1]) is None
 
 
 def test_a_program_that_may_have_come_from_the_cache_on_disk_is_not_copied():
     assert jax.config.jax_compilation_cache_dir, "as conftest.py has it"
-    assert devices.copied(jax.jit(jnp.sin).lower(1.0).compile(), devices.lane_meshes(2)[1]) is None
+    assert devices.copy_program(jax.jit(jnp.sin).lower(1.0).compile(), devices.lane_meshes(2)[1]) is None

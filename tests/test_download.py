@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from soopf_jax.errors import UserError
-from soopf_jax.substrates import download
-from soopf_jax.substrates.download import Remote
+from soopf_jax.substrates.originals import download
+from soopf_jax.substrates.originals.download import Remote
 from tests.loopback_server import (
     CONTENT,
     HOST,

@@ -1,6 +1,7 @@
 """The operations against colorsys, scipy, hand-worked pixels and exact integer arithmetic."""
 
 import colorsys
+import re
 from functools import partial
 
 import numpy as np
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.ndimage import gaussian_filter1d
 
-from soopf_jax import edits
 from soopf_jax.errors import UserError
+from soopf_jax.substrates import edits
 
 IMAGES = arrays(np.uint8, (6, 5, 3))
 MASKS = arrays(np.bool_, (6, 5))
@@ -149,6 +150,45 @@ def test_ranges_are_half_open_and_amplitudes_inclusive(ranges, least, most):
     assert high["frequency"] < most[0]
     assert high["angle"] < 0.5
     assert high["phase"] < 1
+
+
+@pytest.mark.parametrize(
+    ("scale", "width", "frequency"),
+    [
+        (edits.StripeScale(), 64, (0.15, 0.45)),
+        (edits.StripeScale("radians"), 64, (0.0238732, 0.0716197)),  # 0.15 / 6.28319, 0.45 / 6.28319
+        (edits.StripeScale("cycles", 224), 256, (0.13125, 0.39375)),  # 0.875 of it
+        (edits.StripeScale("radians", 512), 256, (0.0477465, 0.1432394)),
+    ],
+)
+def test_the_frequency_of_stripes_in_other_units(scale, width, frequency):
+    ranges = edits.scaled_stripes(edits.COCO_STRIPES, scale, width)
+    assert ranges.frequency == pytest.approx(frequency, rel=1e-5)
+    assert ranges.amplitude == edits.COCO_STRIPES.amplitude
+    if scale == edits.StripeScale():
+        assert ranges == edits.COCO_STRIPES, "exactly, so that stores keep their bytes"
+
+
+def test_stripes_in_radians_per_pixel_follow_their_formula():
+    """x + 40 sin(f x) with f in radians: the draw at the low end of the range has f = 0.15."""
+    ranges = edits.scaled_stripes(edits.SHAPES3D_STRIPES, edits.StripeScale("radians"), 64)
+    edit = edits.draw_edit("pattern", Constant(0.0), ranges, width=64)
+    row = edit(grey(128, (1, 64)), np.ones((1, 64), bool))[0, :, 0]
+    assert np.abs(row - (128 + 40 * np.sin(0.15 * np.arange(64)))).max() <= 0.5 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("scale", "says"),
+    [
+        (edits.StripeScale("degrees"), "unknown unit of stripes 'degrees'"),
+        (edits.StripeScale("radian"), "did you mean 'radians'"),
+        (edits.StripeScale("cycles", 0), "must be positive"),
+        (edits.StripeScale("cycles", 224), "up to 1.57 cycles per pixel of 64-pixel images, which show at most 0.5"),
+    ],
+)
+def test_stripes_that_cannot_be_drawn_are_refused(scale, says):
+    with pytest.raises(UserError, match=re.escape(says)):
+        edits.scaled_stripes(edits.SHAPES3D_STRIPES, scale, 64)
 
 
 def test_brightness_draws_every_level_both_ways_and_blur_scales_with_the_image():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from soopf_jax.encode import ahead, encode_blocks, region_fractions
+from soopf_jax.features.encode import ahead, encode_blocks, region_fractions
 from soopf_jax.types import EncoderRequest, SubstrateRequest, Window
 from tests import tiny_parts
 
@@ -73,7 +73,7 @@ def test_fractions_equal_supersampling(shape, quarters, seed) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_an_encoder_in_halves_is_prepared_ahead_in_another_thread_and_gives_the_same_tokens() -> None:
+def test_an_encoder_in_two_stages_is_prepared_ahead_in_another_thread_and_gives_the_same_tokens() -> None:
     substrate = tiny_parts.open_substrate(SubstrateRequest("tiny"))
     whole = tiny_parts.open_encoder(EncoderRequest("tiny"))
     threads = {"prepare": set(), "forward": set()}
@@ -86,9 +86,9 @@ def test_an_encoder_in_halves_is_prepared_ahead_in_another_thread_and_gives_the_
         threads["forward"].add(threading.get_ident())
         return whole.encode(prepared[0])
 
-    halved = whole._replace(encode=lambda images: pytest.fail("encode was called"), halves=(prepare, forward))
+    staged = whole._replace(encode=lambda images: pytest.fail("encode was called"), stages=(prepare, forward))
     for encoded, expected in zip(
-        encode_blocks(substrate, halved, 0, 20, 16, "float32"),
+        encode_blocks(substrate, staged, 0, 20, 16, "float32"),
         encode_blocks(substrate, whole, 0, 20, 16, "float32"),
         strict=True,
     ):

@@ -8,10 +8,10 @@ import torch
 from torch.nn import functional as F
 
 from soopf_jax import plugins
-from soopf_jax.encode import region_fractions
 from soopf_jax.encoders import pixels, random_vit
 from soopf_jax.encoders.images import resized
 from soopf_jax.errors import UserError
+from soopf_jax.features.encode import region_fractions
 from soopf_jax.types import EncoderRequest
 
 

@@ -6,13 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from soopf_jax import bench, compare, leaderboard, results, runner
+from soopf_jax import bench, compare, leaderboard
 from soopf_jax.errors import UserError
-from soopf_jax.protocol import Protocol
-from soopf_jax.report import tables
-from soopf_jax.runner import benchmark
+from soopf_jax.experiments import results, training
+from soopf_jax.experiments.held_out import benchmark
+from soopf_jax.report import summary
+from soopf_jax.runtime.arrays import npz_bytes
 from tests.faults.runs import tokens
-from tests.planted import planted_table
+from tests.planted import SMALL as PROTOCOL
+from tests.planted import small_table
 
 SMALL = ["--assignment", "factorial", "learned", "--seeds", "2", "--restarts", "2", "--steps", "3"]
 
@@ -22,16 +24,16 @@ def failing(monkeypatch):
     """Let rows of the learned arm fail, with a validation accuracy that would win if it counted."""
 
     def let_fail(rows):
-        original = runner.train_arm
+        original = training.train_arm
 
-        def train_arm(trainer, arm, *rest):
-            columns = original(trainer, arm, *rest)
-            if arm.assignment_name == "learned":
+        def train_arm(job, *rest):
+            columns = original(job, *rest)
+            if job.arm.assignment_name == "learned":
                 columns["failed"], columns["validation"] = columns["failed"].copy(), columns["validation"].copy()
                 columns["failed"][rows], columns["validation"][rows] = True, 2.0
             return columns
 
-        monkeypatch.setattr(runner, "train_arm", train_arm)
+        monkeypatch.setattr(training, "train_arm", train_arm)
 
     return let_fail
 
@@ -43,13 +45,14 @@ def run(tmp_path, monkeypatch):
     return lambda: bench.main(["--features", features, *SMALL, "--out", "runs/r"])
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_failed_restart_is_not_selected_and_the_first_line_says_so(run, failing, capsys):
     failing([4])  # seed 0, cell 2, restart 0
     assert run() == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[0].startswith("1 FITS FAILED: tokens.npz: 2 seeds")
-    assert "warning: learned: 1 fits failed with a non-finite loss or gradient" in out
-    document, fits, _ = results.load(Path("runs/r"))
+    assert out.splitlines()[0].startswith("1 FIT FAILED: tokens.npz: 2 seeds")
+    assert "warning: learned: 1 fit failed with a non-finite loss or gradient" in out
+    document, fits, *_ = results.load(Path("runs/r"))
     learned = (fits["arm"] == 1) & (fits["seed"] == 0) & (fits["held_out"] == 2)
     assert fits["selected"][learned].tolist() == [False, True]
     assert [arm["failed_fits"] for arm in document["arms"]] == [0, 1]
@@ -85,18 +88,20 @@ def test_a_fold_without_a_restart_is_null_and_incomplete_in_every_output(run, fa
     assert compared["undefined"] == "a fold has no restart that could be selected"
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_run_that_can_be_trusted_has_no_caveat(run, capsys):
     assert run() == 0
     assert capsys.readouterr().out.startswith("tokens.npz: 2 seeds")
-    assert tables.caveat(results.load(Path("runs/r")).document) == ""
+    assert summary.caveat(results.load(Path("runs/r")).document) == ""
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_seed_with_a_missing_fold_is_undefined_in_a_comparison(run, capsys):
     assert run() == 0
     folder = Path("runs/r")
-    document, fits, _ = results.load(folder)
+    document, fits, *_ = results.load(folder)
     kept = ~((fits["arm"] == 1) & (fits["seed"] == 1) & (fits["held_out"] == 8))
-    data = results.npz_bytes({name: column[kept] for name, column in fits.items()})
+    data = npz_bytes({name: column[kept] for name, column in fits.items()})
     (folder / "fits.npz").write_bytes(data)
     (folder / "result.json").write_text(json.dumps(results.sealed(document, data)))
     capsys.readouterr()
@@ -105,21 +110,21 @@ def test_a_seed_with_a_missing_fold_is_undefined_in_a_comparison(run, capsys):
 
 
 def small_run(table):
-    return benchmark(table, assignments=["factorial"], protocol=Protocol(seeds=1, restarts=1, steps=2)).document
+    return benchmark(table, assignments=["learned"], protocol=PROTOCOL).document
 
 
 def test_constant_channels_are_reported():
-    table = planted_table(10)
+    table = small_table()
     table.source[:, :, [3, 7]], table.delta[:, :, [3, 7]] = 1.5, 0.0
     table.source[:, :, 5] = 0.25  # its delta still varies
     table.delta[-1, -1, 7] = 1.0  # the very last value
     (warning,) = small_run(table)["warnings"]
     assert warning == "1 of 16 channels are constant over all images: they tell nothing"
-    assert small_run(planted_table(10))["warnings"] == []
+    assert small_run(small_table())["warnings"] == []
 
 
 def test_a_cell_without_test_pairs_is_refused():
-    table = planted_table(10)
+    table = small_table()
     kept = table.cell != 4
     fewer = table._replace(**{n: getattr(table, n)[kept] for n in ("source", "delta", "region", "cell")})
     with pytest.raises(UserError, match="cell wall/invert has 0 pairs"):

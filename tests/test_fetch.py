@@ -14,10 +14,11 @@ import pytest
 from filelock import FileLock
 
 from soopf_jax.errors import UserError
-from soopf_jax.substrates import __main__, download, fetch
+from soopf_jax.substrates import __main__
 from soopf_jax.substrates.coco import find_files
-from soopf_jax.substrates.download import Remote
-from soopf_jax.substrates.fetch import Part
+from soopf_jax.substrates.originals import download, fetch
+from soopf_jax.substrates.originals.download import Remote
+from soopf_jax.substrates.originals.fetch import Part
 from soopf_jax.substrates.shapes3d import FILE
 from tests.loopback_server import HOST, Server, running, well
 
@@ -36,9 +37,9 @@ def test_the_table_of_addresses() -> None:
         assert part.remote.url.endswith(f"/{part.name}")
         assert re.fullmatch("[0-9a-f]{64}", part.remote.sha256)
         assert (part.folder is not None) == part.name.endswith(".zip")
-    assert fetch.parts_of("shapes3d", fetch.DEFAULT_SPLIT) == [fetch.SHAPES3D]
+    assert fetch.parts_of("shapes3d") == [fetch.SHAPES3D]
     assert fetch.SHAPES3D.name == FILE
-    assert [part.folder for part in fetch.parts_of("coco", "val2017")] == ["annotations", "val2017"]
+    assert [part.folder for part in fetch.parts_of("coco:val2017")] == ["annotations", "val2017"]
 
 
 def coco_parts(server: Server, **entries: dict[str, str]) -> list[Part]:
@@ -127,10 +128,10 @@ def test_the_command_line(
     monkeypatch.setattr(fetch, "COCO_ANNOTATIONS", coco[0])
     monkeypatch.setattr(fetch, "COCO_PHOTOGRAPHS", {"val2017": coco[1]})
     monkeypatch.setattr(__main__, "fetch", partial(fetch.fetch, http_hosts=(HOST,)))
-    command = ["fetch", "coco", "--data-root", str(tmp_path), "--coco-split", "val2017"]
+    command = ["fetch", "coco:val2017", "--data-root", str(tmp_path)]
     assert __main__.main(command) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[-1] == f"use it with --dataset coco --data-root {tmp_path} --coco-split val2017"
+    assert out[-1] == f"use it with --dataset coco:val2017 --data-root {tmp_path}"
 
     (tmp_path / "annotations" / "instances_val2017.json").unlink()
     assert __main__.main(command) == 2

@@ -16,12 +16,15 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from soopf_jax import bench, compare, leaderboard, results
+from soopf_jax import bench, compare, leaderboard
 from soopf_jax.errors import UserError
+from soopf_jax.experiments import options, results
+from soopf_jax.experiments.arms import make_arms, parts_of
+from soopf_jax.features.npz import load_npz
+from soopf_jax.fitting.protocol import CHOICES, Protocol
 from soopf_jax.grid import Grid
-from soopf_jax.npz import load_npz
-from soopf_jax.protocol import CHOICES, Protocol
-from soopf_jax.runner import make_arms
+from soopf_jax.report import run_folder
+from soopf_jax.runtime.arrays import npz_bytes
 from tests import test_npz
 from tests.report_result import dealt_result
 
@@ -60,7 +63,7 @@ def test_a_protocol_is_valid_or_refused_in_one_line(values):
     assert protocol.label in ("full", "quick", "custom")
 
 
-OPTIONS = [f"--{f.name.replace('_', '-')}" for kind in (bench.Bench, Protocol) for f in fields(kind)]
+OPTIONS = [f"--{f.name.replace('_', '-')}" for kind in (options.Bench, Protocol) for f in fields(kind)]
 NAMES = ["soopf", "dense", "mlp", "factorial", "learned", "native", "core", "enhanced", "one", "two", "mask=0.5", "hue"]
 ARGUMENTS = st.one_of(
     st.sampled_from(OPTIONS),
@@ -81,7 +84,7 @@ def test_a_command_line_is_valid_or_refused_in_one_line(args):
 
     def check():
         given = bench.parse(args)
-        make_arms(given.readout, given.assignment, given.objective, bench.parse_weights(given.weight))
+        make_arms(*parts_of(given))
         parsed.append(given)
 
     with contextlib.redirect_stderr(said):
@@ -90,8 +93,8 @@ def test_a_command_line_is_valid_or_refused_in_one_line(args):
     assert said.getvalue().count("\n") == (code == 2)
     if parsed:
         assert Protocol(**asdict(parsed[0].protocol)) == parsed[0].protocol
-        assert json.loads(json.dumps(bench.record(parsed[0], parsed[0].protocol, ["key"]), allow_nan=False))
-        assert bench.default_out(parsed[0], {}).parent == Path("runs"), "a name never leads out of its folder"
+        assert json.loads(json.dumps(options.record(parsed[0], ["key"]), allow_nan=False))
+        assert options.default_out(parsed[0], {}).parent == Path("runs"), "a name never leads out of its folder"
 
 
 @quickly
@@ -180,7 +183,7 @@ def mutated_documents(draw):
 def save(folder, document, fits):
     """As `results.save`, without its own checks: a file that someone else made, seal and all."""
     folder.mkdir(parents=True, exist_ok=True)
-    data = results.npz_bytes(fits)
+    data = npz_bytes(fits)
     with contextlib.suppress(TypeError, KeyError, ValueError, AttributeError):
         document = results.sealed(document, data)
     (folder / "result.json").write_text(json.dumps(document))
@@ -207,7 +210,7 @@ def check_readers(folder):
 def show(folder):
     """What `bench` does where a result of the same configuration stands."""
     document = results.load(folder).document
-    assert bench.already_done(folder, document["config"], overwrite=False)
+    assert run_folder.already_done(folder, document["config"], overwrite=False)
 
 
 @settings(quickly, max_examples=80)

@@ -13,6 +13,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from soopf_jax.encoders.hf import open_encoder
+from soopf_jax.encoders.hf_architectures import HUB_IDS, UNGATED
 from soopf_jax.errors import UserError
 from soopf_jax.types import EncoderRequest
 from tests.tiny_checkpoints import MODELS, SIZES, save
@@ -125,6 +126,18 @@ def test_a_gated_model_says_what_to_accept_and_how_to_log_in(hub):
     assert "owner/gated is gated" in message
     assert f"accept its terms at {huggingface_hub.constants.ENDPOINT}/owner/gated" in message
     assert "hf auth login" in message
+
+
+def test_a_gated_model_with_an_ungated_copy_names_it(hub, monkeypatch):
+    assert "timm" not in error_of("hf:owner/gated")
+    monkeypatch.setitem(UNGATED, "owner/gated", "dinov3-timm")
+    assert error_of("hf:owner/gated").endswith("--encoder dinov3-timm")
+
+
+@pytest.mark.parametrize(("name", "copy"), [("dinov3", "large"), ("dinov3-b", "base"), ("dinov3-s", "small")])
+def test_the_ungated_copy_has_the_size_of_the_original(name, copy):
+    timm_models = pytest.importorskip("soopf_jax.encoders.hf_timm")
+    assert timm_models.PUBLISHED[UNGATED[HUB_IDS[name]]].model == f"vit_{copy}_patch16_dinov3.lvd1689m"
 
 
 def test_an_unknown_model(hub):

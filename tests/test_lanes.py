@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from soopf_jax.lanes import Stopped, once, side_by_side
+from soopf_jax.fitting.lanes import Stopped, side_by_side
 
 PATIENCE = 20.0
 """Seconds after which a test that waits for another thread gives up."""
@@ -61,36 +61,3 @@ def test_a_failure_stops_the_others_at_their_next_check_and_what_waits_never_beg
         side_by_side(work, range(4), 2)
     assert stopped == [0]
     assert 3 not in begun
-
-
-def test_once_is_once_for_all_lanes():
-    calls, together = [], threading.Barrier(4, timeout=PATIENCE)
-
-    @once
-    def work():
-        calls.append(threading.get_ident())
-        time.sleep(0.05)  # long enough for the others to ask meanwhile
-        return object()
-
-    def ask(item, check):
-        together.wait()
-        return work()
-
-    outcomes = side_by_side(ask, range(4), 4)
-    assert len(calls) == 1
-    assert all(outcome is outcomes[0] for outcome in outcomes)
-
-
-def test_once_tries_again_after_a_failure():
-    outcomes = iter([ZeroDivisionError(), "done"])
-
-    @once
-    def work():
-        outcome = next(outcomes)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    with pytest.raises(ZeroDivisionError):
-        work()
-    assert work() == work() == "done"

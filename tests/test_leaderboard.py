@@ -3,13 +3,17 @@
 import csv
 import io
 import json
+import re
 from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
 
 from soopf_jax import leaderboard
-from soopf_jax.report.naming import name_run
+from soopf_jax.experiments.naming import name_run
+from soopf_jax.report import leaderboard_table
 from tests.result_folders import save_run
 
 
@@ -48,6 +52,83 @@ class Cells(HTMLParser):
             self.cells[-1] += data
 
 
+# --------------------------------------------------------------------------------------------------------- the page
+
+
+def board(tmp_path, where="pages/board.html"):
+    """The page of all runs below tmp_path/runs."""
+    assert run(tmp_path / "runs", "--html", tmp_path / where) == 0
+    return (tmp_path / where).read_text()
+
+
+def test_the_pivot_has_encoders_in_rows_and_what_may_be_ranked_in_columns(tmp_path):
+    for name, dataset, encoder, mean in (
+        ("a", "mujoco", "vit", 0.4),
+        ("b", "mujoco", "pixels", 0.5),
+        ("c", "shapes3d-lite", "pixels", 0.6),
+    ):
+        save_run(tmp_path / "runs" / name, {"learned": arm(mean)}, config={"dataset": dataset, "encoder": encoder})
+    save_run(tmp_path / "runs/d", {"learned": arm(0.7)}, config={"dataset": "mujoco", "encoder": "vit"}, steps=9)
+    html = board(tmp_path)
+    table = html[html.index('<table class="pivot">') : html.index("</table>")]
+    heads = re.findall(r"<th scope=\"col\">([^<]*)(?:<small>([^<]*))?", table)
+    assert heads == [
+        ("encoder", ""),
+        ("mujoco", "3 x 3, 180 pairs, custom 3 x 2 x 3"),
+        ("mujoco", "3 x 3, 180 pairs, custom 3 x 2 x 9"),
+        ("shapes3d-lite", "3 x 3, 180 pairs, custom 3 x 2 x 3"),
+    ]
+    rows = [re.sub(r"<[^>]*>", " ", row).split() for row in table.split('<tr class="group">')[1:]]
+    assert rows == [
+        ["pixels", "0.500", "learned", "-", "0.600", "learned"],
+        ["vit", "0.400", "learned", "0.700", "learned", "-"],
+    ]
+
+
+def test_links_lead_to_reports_from_wherever_the_page_is(tmp_path):
+    folder = Path(save_run(tmp_path / "runs/odd: name #1", {"learned": arm(0.5)}))
+    save_run(tmp_path / "runs/no report", {"learned": arm(0.6)})
+    (folder / "report.html").touch()
+    for where in ("pages/board.html", "runs/board.html", "board.html"):
+        links = set(re.findall(r'href="([^"]*)"', board(tmp_path, where)))
+        assert len(links) == 1
+        target = (tmp_path / where).parent / unquote(links.pop())
+        assert target.resolve() == folder / "report.html"
+
+
+def test_the_page_has_no_path_of_this_machine(tmp_path):
+    config = {"encoder": "hf:/home/someone/vit", "layer": 3, "dataset": "folder:/data/mine"}
+    folder = Path(save_run(tmp_path / "runs/a", {"learned": arm(0.5)}, config=config))
+    (folder / "report.html").touch()
+    html = board(tmp_path)
+    assert "hf:vit layer 3" in html
+    assert "folder:mine" in html
+    for path in ("/home/someone", "/data", str(tmp_path)):
+        assert path not in html
+
+
+def score_end(mean, end):
+    """An end of the score interval of three seeds with SD .03: a root of (mean - mu)^2 = k mu (1 - mu)."""
+    k = 4.302653**2 * 0.03**2 / 3 / (mean * (1 - mean))
+    return end(np.roots([1 + k, -(2 * mean + k), mean**2]))
+
+
+def test_the_plot_draws_means_and_intervals_best_first(tmp_path):
+    """Seed means .92 .95 .98: half the t interval is 4.302653 * .03 / sqrt(3) = .0745, so its upper end is cut at 1."""
+    save_run(tmp_path / "runs/a", {"learned": arm(0.3), "factorial": arm(0.95)})
+    html = board(tmp_path)
+    drawn = re.findall(r'class="interval" x1="([\d.]*)%" x2="([\d.]*)%".*?cx="([\d.]*)%"', html)
+    found = np.array(drawn, float)
+    low, high = 100 * score_end(0.95, min), 100 * score_end(0.3, max)
+    np.testing.assert_allclose(found, [[low, 100, 95], [22.55, high, 30]], atol=0.011)
+    assert low < 87.55
+    assert high > 37.45
+    assert html.count('class="chance" x1="11.11%"') == 2
+
+
+# ------------------------------------------------------------------------------------------------ the table and CSV
+
+
 def test_every_arm_is_a_row_with_its_scores_in_full(tmp_path):
     inj, many = arm(0.55)
     save_run(tmp_path / "runs/deep/a", {"learned": (inj, many)})
@@ -57,11 +138,15 @@ def test_every_arm_is_a_row_with_its_scores_in_full(tmp_path):
     assert [row[name] for name in said] == [
         *("shapes3d-lite", "3 x 3", "180", "pixels", "soopf", "core", "learned", "3", "deep/a"),
     ]
-    # Seed means .52 .55 .58: SD .03, half width 4.302653 * .03 / sqrt(3).
+    # Seed means .52 .55 .58: SD .03. The t interval has the half width 4.302653 * .03 / sqrt(3). The lower end of the
+    # score interval is a little farther out.
     half = 4.302653 * 0.03 / np.sqrt(3)
-    expected = {"inj": 0.55, "inj_ci95_low": 0.55 - half, "inj_ci95_high": 0.55 + half, "non_injective": 0.65}
+    low = score_end(0.55, min)
+    assert low < 0.55 - half
+    expected = {"inj": 0.55, "inj_ci95_low": low, "inj_ci95_high": 0.55 + half, "non_injective": 0.65}
     expected |= {"laundering_gap": 0.1, "collapse_0.4": 0, "collapse_0.5": 0, "collapse_0.6": 1}
     assert {name: float(row[name]) for name in expected} == pytest.approx(expected)
+    assert row["inj_ci95_method"] == "approximate t and score"
     assert row["recovery"] == "", "undefined is empty"
 
 
@@ -167,7 +252,7 @@ def test_html_shows_names_from_files_as_text(tmp_path):
     ],
 )
 def test_csv_cells_that_a_spreadsheet_would_run_are_made_harmless(value, shown):
-    assert leaderboard.harmless(value) == shown
+    assert leaderboard_table.harmless(value) == shown
 
 
 def test_csv_survives_commas_and_quotes_and_its_text_cells_are_harmless(tmp_path):

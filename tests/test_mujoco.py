@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import soopf_jax
 from soopf_jax.errors import UserError
+from soopf_jax.runtime import assets
 from soopf_jax.substrates import mujoco as module
 from soopf_jax.substrates import pairs
 from soopf_jax.substrates.mujoco import Lamp, Scene
@@ -411,7 +411,7 @@ def test_an_installed_package_has_its_own_scene_file(rooms, monkeypatch, tmp_pat
     package = tmp_path / "soopf_jax"
     (package / "assets").mkdir(parents=True)
     (package / "assets" / "mujoco_scene.xml").touch()
-    monkeypatch.setattr(soopf_jax, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(assets, "__file__", str(package / "runtime" / "assets.py"))
     assert rooms.scene_file() == package / "assets" / "mujoco_scene.xml"
 
 
@@ -423,7 +423,6 @@ def test_an_installed_package_has_its_own_scene_file(rooms, monkeypatch, tmp_pat
         ({"operations": ()}, "at least two operations"),
         ({"pairs_per_cell": 0}, "at least 1"),
         ({"data_root": "/data"}, "leave --data-root out"),
-        ({"coco_split": "val2017"}, "leave --coco-split out"),
     ],
 )
 def test_mistakes_get_one_line(field, message):

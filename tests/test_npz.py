@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from soopf_jax.errors import UserError
-from soopf_jax.npz import load_npz
+from soopf_jax.features.npz import load_npz
 from soopf_jax.types import FeatureTable
 
 PAIRS, PATCHES, CHANNELS = 24, 3, 2  # six pairs in each of four cells

@@ -3,8 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from soopf_jax import assignments, objectives
 from soopf_jax.errors import UserError
+from soopf_jax.fitting import assignments, objectives
 from soopf_jax.types import ReadoutOutput
 from tests.planted import GRID
 

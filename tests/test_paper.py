@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from soopf_jax import objectives, paper, score
-from soopf_jax.protocol import Protocol, split_sizes
+from soopf_jax.fitting import objectives
+from soopf_jax.fitting.protocol import Protocol, split_sizes
+from soopf_jax.paper import published as paper
+from soopf_jax.scoring import score
 
 PAPER = paper.load()
 DOCUMENT = json.loads((Path(__file__).parent.parent / "assets" / "paper.json").read_text())

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soopf_jax import protocol
 from soopf_jax.errors import UserError
-from soopf_jax.protocol import OPTIMISATION, UNUSED, VALIDATION, Protocol
+from soopf_jax.fitting import protocol
+from soopf_jax.fitting.protocol import OPTIMISATION, UNUSED, VALIDATION, Protocol
 from tests.planted import GRID
 
 CELL = np.repeat(np.arange(9), 50).astype(np.int32)

@@ -3,11 +3,13 @@
 import jax.numpy as jnp
 import pytest
 
-from soopf_jax import objectives, plugins
+from soopf_jax import plugins
 from soopf_jax.errors import UserError
-from soopf_jax.protocol import Protocol
+from soopf_jax.experiments.arms import make_arms
+from soopf_jax.experiments.held_out import benchmark
+from soopf_jax.fitting import objectives
+from soopf_jax.fitting.protocol import Protocol
 from soopf_jax.readouts import soopf
-from soopf_jax.runner import benchmark, make_arms
 from soopf_jax.testing import check_readout
 from soopf_jax.types import ReadoutOutput
 from tests.planted import planted_table
@@ -66,6 +68,7 @@ def test_the_oracle_needs_region_maps():
 
 
 @pytest.mark.parametrize("name", ["bilinear", "oracle"])
+@pytest.mark.usefixtures("optimised")
 def test_carriers_that_can_compose_read_a_planted_grid(name):
     assignments = None if name == "oracle" else ["factorial"]
     result = benchmark(planted_table(), name, assignments, protocol=Protocol(seeds=1, restarts=2, steps=300))

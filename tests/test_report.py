@@ -15,13 +15,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from docs import overview
+from soopf_jax.experiments.hints import hints
+from soopf_jax.experiments.naming import without_folder
 from soopf_jax.grid import Grid
-from soopf_jax.report import cards, figures, overview, page, plots, shell, tables
+from soopf_jax.report import (
+    cards,
+    details,
+    figures,
+    findings,
+    html_page,
+    page,
+    page_style,
+    panels,
+    plots,
+    summary,
+    tables,
+)
 from soopf_jax.report.confusion import axis_accuracy, confusion
 from soopf_jax.report.drawing import label
-from soopf_jax.report.examples import TINT, difference, iou, overlay, patch_of_pixels
+from soopf_jax.report.examples import TINT, covered, mask_picture, overlay, patch_of_pixels
 from soopf_jax.report.tables import Table
-from soopf_jax.substrates.contact_sheet import region_colours
+from soopf_jax.runtime.palette import ARM_COLOURS, SUPPORT_COLOURS, difference, region_colours
+from soopf_jax.scoring.router_diagnostic import iou
 from soopf_jax.types import Window
 
 from .report_result import GRID, dealt_examples, dealt_result
@@ -82,9 +98,9 @@ def test_readings_name_the_commonest_error():
         "provenance": {"grid": {"supports": ["a", "b"], "operations": ["x", "y"]}},
         "arms": [{"assignment": "learned"}],
     }
-    assert tables.readings(document, fits).rows == [("a/x", "learned", "0.700", "0.850", "0.800", "a/y (0.150)")]
+    assert details.readings(document, fits).rows == [("a/x", "learned", "0.700", "0.850", "0.800", "a/y (0.150)")]
     never_wrong = small_fits(test_counts=np.array([[10, 0, 0, 0], [0, 0, 10, 0]]))
-    assert tables.readings(document, never_wrong).rows[0][-1] == "-"
+    assert details.readings(document, never_wrong).rows[0][-1] == "-"
 
 
 # ----------------------------------------------------------------------------------------------- pictures
@@ -128,6 +144,28 @@ def test_an_overlay_tints_patches_and_leaves_the_rest_grey():
     np.testing.assert_array_equal(drawn[0, 0], np.round(60 * (1 - TINT) + TINT * first))
     np.testing.assert_array_equal(drawn[1, 3], np.round(60 * (1 - TINT) + TINT * (first + second) / 2))
     assert (drawn[2:] == 60).all()
+
+
+def test_masks_leave_out_what_belongs_to_no_support():
+    """Three patches: the support's own, sky, and half sky. The slot takes a quarter of each."""
+    region = np.array([[0.0, 1.0], [0.0, 0.0], [0.5, 0.0]])
+    assert covered(region, 3).tolist() == [1.0, 0.0, 0.5]
+    assert covered(None, 3).tolist() == [1.0, 1.0, 1.0]
+    drawn = mask_picture(np.full(3, 0.25), covered(region, 3), 1, 2)
+    colour, grey = region_colours(2)[[1, 2]] / 255
+    inside = 0.75 + 0.25 * colour
+    np.testing.assert_allclose(drawn, [inside, grey, (inside + grey) / 2])
+
+
+def test_sky_is_grey_in_the_masks_of_a_card(monkeypatch):
+    seen = []
+    monkeypatch.setattr(cards, "overlay", lambda image, shares, window: seen.append(shares) or image)
+    examples = dealt_examples()
+    examples.region[0, 3] = 0.0  # the fourth patch of the first example is sky
+    cards.card(examples, 0, GRID)
+    _, *of_masks = seen  # the first shows the true regions
+    assert len(of_masks) == 2
+    assert all(shares[3].sum() == 0 and shares[4].sum() == pytest.approx(1) for shares in of_masks)
 
 
 def test_differences_are_in_square_root_scale_and_have_no_sign():
@@ -270,7 +308,7 @@ def test_names_from_files_stay_text(hostile):
     reader = Reader(html)
     kinds = [tag for tag, _ in reader.tags]
     assert kinds.count("script") == 1
-    assert "".join(reader.text["script"]) == shell.SCRIPT
+    assert "".join(reader.text["script"]) == html_page.SCRIPT
     assert all(not name.startswith("on") and name != "style" for _, attributes in reader.tags for name in attributes)
     for tag in ("title", "h1", "p", "h3", "td", "th", "summary"):
         assert any(HOSTILE in text for text in reader.text[tag]), tag
@@ -313,7 +351,7 @@ def test_links_lead_to_sections(result):
     reader = Reader(undrawn(result))
     links = [attributes["href"][1:] for tag, attributes in reader.tags if tag == "a"]
     assert links == [attributes["id"] for tag, attributes in reader.tags if tag == "section"]
-    assert links == ["summary", "figures", "tables", "configuration-and-provenance"]
+    assert links == ["summary", "hints", "figures", "tables", "reproduce-and-cite", "configuration-and-provenance"]
 
 
 def test_what_to_beware_of_comes_first():
@@ -327,10 +365,9 @@ def test_what_to_beware_of_comes_first():
     learned |= {"recovery": None, "exact_recovery": None, "failed_fits": 2}
     result.fits["selected"][(result.fits["arm"] == 1) & (result.fits["seed"] == 0) & (result.fits["held_out"] == 0)] = 0
     html = undrawn(result)
-    places = [
-        html.index(text) for text in ("quick protocol</span>", "Quick protocol, not", "Learned: incomplete", "<nav>")
-    ]
+    places = [html.index(text) for text in ("<h1>", "Quick protocol, not", "Learned: incomplete", "<nav>")]
     assert places == sorted(places)
+    assert len(re.findall("quick protocol", html, re.IGNORECASE)) == 2, "in the title of the window, and in one note"
     assert re.search(r"<h3>learned</h3><div class=\"score\"><small>INJ</small> incomplete", html)
     assert "<dt>failed fits</dt><dd>2</dd>" in html
     legend = plots.collapse_thresholds(result).axes[0].get_legend()
@@ -342,15 +379,57 @@ def test_a_full_protocol_has_no_note():
     result.document["protocol"] = "full"
     html = page.header(result.document)
     assert 'class="note"' not in html
-    assert '<span class="label full">full protocol</span>' in html
+    assert '<span class="label">full protocol</span>' in html
+
+
+def test_the_finding_stands_above_the_warnings(result):
+    html = undrawn(result)
+    (sentence,) = re.findall('<p class="finding">(.*?)</p>', html)
+    assert sentence == escape(findings.finding(result.document, result.fits))
+    assert html.index("<h1>") < html.index(sentence) < html.index('class="note"')
+
+
+def test_hints_are_shown_with_the_page_that_explains_them(result):
+    document = result.document | {
+        "arms": [arm | {"distinct_support_rate": 0.25, "laundering_gap": 0.0} for arm in result.document["arms"]]
+    }
+    html = undrawn(result._replace(document=document))
+    (section,) = re.findall('<section id="hints">(.*?)</section>', html)
+    assert "<li>Two supports share a slot in many fits (distinct: factorial 0.250, learned 0.250)" in section
+    assert "See <code>docs/troubleshooting.md#two-supports-share-a-slot</code>." in section
+    assert len(re.findall("<li>", section)) == len(hints(document))
+
+
+def test_names_do_not_show_folders_of_the_machine(result):
+    document = result.document | {"config": result.document["config"] | {"encoder": "hf:/home/me/vit"}}
+    assert "<h1>shapes3d-lite, hf:vit</h1>" in page.header(document)
+    assert without_folder("folder:~/x/y") == "folder:y"
+    assert without_folder("hf:facebook/dinov2-small") == "hf:facebook/dinov2-small"
+    assert without_folder("mujoco") == "mujoco"
+
+
+def test_a_tile_says_that_the_deviation_is_an_sd(result):
+    spread = result.document["arms"][1]["inj"]
+    html = panels.held_out_tile(result.document["arms"][1], 1)
+    assert f"</small> {spread['mean']:.3f} <small>SD {spread['sd']:.3f}</small></div>" in html
+    assert "±" not in html
+
+
+def test_an_arm_has_one_colour_on_the_page_and_in_the_figures(result):
+    """The second arm is the second colour in tiles, cards and plots; no support has the colour of one of three arms."""
+    assert re.findall(r"\.arm1 { --arm: (.*?); }", page_style.STYLE) == [ARM_COLOURS[1]]
+    assert 'class="tile arm1"' in panels.held_out_tile(result.document["arms"][1], 1)
+    assert 'class="reading arm1"' in cards.card(dealt_examples(), 0, GRID)
+    assert plots.assignment_audit(result).axes[0].lines[4].get_color() == ARM_COLOURS[1]
+    assert not set(ARM_COLOURS[:3]) & set(SUPPORT_COLOURS[:4])
 
 
 def test_tiles_name_the_weakest_cell_and_what_an_arm_was_told(result):
     factorial, learned = result.document["arms"]
     name, value = min(factorial["inj"]["per_cell"].items(), key=lambda item: item[1])
-    assert f"<dt>weakest cell</dt><dd>{name} {value:.3f}</dd>" in page.held_out_tile(factorial)
-    assert "<dd>flat labels and axes</dd>" in page.held_out_tile(factorial)
-    assert "<dd>flat labels only</dd>" in page.held_out_tile(learned)
+    assert f"<dt>weakest cell</dt><dd>{name} {value:.3f}</dd>" in panels.held_out_tile(factorial)
+    assert "<dd>flat labels and axes</dd>" in panels.held_out_tile(factorial)
+    assert "<dd>flat labels only</dd>" in panels.held_out_tile(learned)
 
 
 def test_energy_grids_outline_the_true_cell_and_mark_the_largest():
@@ -383,12 +462,12 @@ def test_an_absent_support_has_no_iou():
 
 
 def test_router_scores_are_shown_where_there_are_any(result):
-    assert [table.title for table in tables.details(result.document)][-1] == "Paired t-tests over seeds"
+    assert [table.title for table in summary.details(result.document)][-1] == "Paired t-tests over seeds"
     document = dealt_result().document
     spread = {"mean": 0.8211, "sd": 0.02, "ci95": None, "per_seed": [0.8211]}
     document["arms"][0]["router"] = None
     document["router"] = {"iou": spread, "iou_edited": spread | {"mean": 0.9}, "agreement": spread | {"mean": 0.903}}
-    (row,) = tables.details(document)[-1].rows
+    (row,) = summary.details(document)[-1].rows
     assert row == ("diagnostic, all cells observed", "0.821 ± 0.020", "0.900 ± 0.020", "0.903 ± 0.020")
 
 

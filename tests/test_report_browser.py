@@ -1,13 +1,17 @@
-"""The report in a real Chromium: it sorts, folds, fits its window, says nothing on the console, asks for nothing."""
+"""The pages in a real Chromium: they sort, fold, fit their window by day and night, and ask for nothing."""
 
+import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from soopf_jax import compare, leaderboard
 from soopf_jax.report import page
 
 from .chromium import BINARY, Page, browser
 from .report_result import dealt_examples, dealt_result
+from .result_folders import save_run
 
 pytestmark = pytest.mark.skipif(BINARY is None, reason="Chromium is not installed (Debian: apt install chromium)")
 TABLE = "[aria-label='INJ per held-out cell'] table"
@@ -24,6 +28,7 @@ def report(tmp_path_factory) -> Path:
     result = dealt_result(("factorial", "learned", "<b>compressed</b>"))
     result.document["arms"][0]["inj"]["per_cell"]["wall/hue"] = None
     result.document["warnings"].append(WARNING)
+    result.document["config"]["readout"] = "soopf"
     for test in result.document["tests"]:
         test |= {"t": None, "p": None}
     for test, (t, p) in zip(result.document["tests"], T_AND_P, strict=False):
@@ -37,6 +42,34 @@ def report(tmp_path_factory) -> Path:
 def tab(tmp_path_factory):
     with browser(tmp_path_factory.mktemp("profile")) as opened:
         yield opened
+
+
+CONTRASTS = """(() => {
+  const parse = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
+  const light = (c) => { const u = c / 255; return u <= 0.03928 ? u / 12.92 : ((u + 0.055) / 1.055) ** 2.4; };
+  const luminance = ([r, g, b]) => 0.2126 * light(r) + 0.7152 * light(g) + 0.0722 * light(b);
+  const paper = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const found = parse(getComputedStyle(e).backgroundColor);
+      if (found[3] === 1) return found;
+    }
+    return [255, 255, 255];
+  };
+  const low = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = Array.from(element.childNodes).some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || element.closest("script, style") || !element.checkVisibility()) continue;
+    const [a, b] = [parse(getComputedStyle(element).color), paper(element)].map(luminance);
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) low.push([element.tagName, element.className, element.textContent.slice(0, 30), ratio]);
+  }
+  return low;
+})()"""
+"""The elements with text of their own whose contrast with their background is below 4.5, the least of WCAG's AA."""
+
+
+def scheme(tab: Page, name: str) -> None:
+    tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
 
 
 def column(tab: Page, number: int, table: str = TABLE) -> list[str]:
@@ -108,6 +141,64 @@ def test_the_page_fits_its_window_and_what_is_wide_scrolls_in_its_own_box(tab, r
     assert any(boxes) == (width == 400)
 
 
+def test_what_scrolls_says_so_until_its_end_is_reached(tab, report):
+    box = "document.querySelector('#summary .wide')"
+    cue = f"getComputedStyle({box}, '::before').content + getComputedStyle({box}).maskImage.slice(0, 6)"
+    settle = {"expression": "new Promise(done => setTimeout(done, 200))", "awaitPromise": True}
+    tab.open(report, 1280)
+    tab.call("Runtime.evaluate", **settle)
+    assert tab.evaluate(cue) == "nonenone"
+    tab.open(report, 400)
+    tab.call("Runtime.evaluate", **settle)
+    assert tab.evaluate(cue) == '"scroll sideways ↔"linear'
+    tab.evaluate(f"{box}.scrollLeft = 1e6")
+    tab.call("Runtime.evaluate", **settle)
+    assert tab.evaluate(cue) == '"scroll sideways ↔"none'
+    last = tab.evaluate(f"(cell => cell.getBoundingClientRect().right)({box}.querySelector('tr').lastElementChild)")
+    assert last <= 400, "the last column is in sight"
+
+
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_all_text_can_be_read_by_day_and_by_night(tab, report, name):
+    scheme(tab, name)
+    tab.open(report, 1280)
+    tab.evaluate(OPEN_ALL)
+    assert tab.evaluate(CONTRASTS) == []
+    papers = tab.evaluate(
+        "['body', '#figures img'].map(name => getComputedStyle(document.querySelector(name)).backgroundColor)"
+    )
+    assert papers == ["rgb(255, 255, 255)" if name == "light" else "rgb(21, 24, 28)", "rgb(255, 255, 255)"]
+    scheme(tab, "")
+
+
+def test_the_glossary_is_open_on_the_first_visit_only_and_where_nothing_can_be_stored(tab, report):
+    is_open = "document.querySelector('#summary details').open"
+    tab.open(report, 1280)
+    tab.evaluate("localStorage.clear()")
+    visits = []
+    for _ in range(2):
+        tab.open(report, 1280)
+        visits.append(tab.evaluate(is_open))
+    assert visits == [True, False]
+    deny = "Object.defineProperty(window, 'localStorage', { get() { throw new Error('denied'); } })"
+    script = tab.call("Page.addScriptToEvaluateOnNewDocument", source=deny)
+    tab.open(report, 1280)
+    assert tab.evaluate(is_open)
+    assert tab.evaluate("document.querySelectorAll('.copy-button').length") == 2, "the rest of the script ran"
+    tab.call("Page.removeScriptToEvaluateOnNewDocument", **script)
+
+
+def test_a_click_copies_the_command(tab, report):
+    tab.open(report, 1280)
+    tab.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    tab.click("#reproduce-and-cite .copy-button")
+    assert shlex.split(tab.evaluate("window.copied"))[:3] == ["python", "-m", "soopf_jax.bench"]
+    assert tab.evaluate("document.querySelector('.copy-button').innerText") == "Copied"
+    tab.evaluate("navigator.clipboard.writeText = async () => { throw new Error('denied'); }")
+    tab.click("#reproduce-and-cite .copy-button")
+    assert tab.evaluate("getSelection().toString()") == tab.evaluate("window.copied")
+
+
 def test_every_picture_is_drawn(tab, report):
     tab.open(report, 1280)
     tab.evaluate(OPEN_ALL)
@@ -153,3 +244,84 @@ def test_the_policy_keeps_others_scripts_styles_and_pictures_out(tab, report):
     tab.call("Runtime.evaluate", expression="new Promise(done => setTimeout(done, 300))", awaitPromise=True)
     assert {"img-src", "style-src-attr", "script-src-attr"} <= set(tab.evaluate("kept"))
     assert tab.evaluate("window.ran === undefined")
+
+
+# --------------------------------------------------------------------------------------------------- leaderboard
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory) -> Path:
+    """Four arms on three data sets."""
+    root = tmp_path_factory.mktemp("board")
+    for name, dataset, encoder in (("a", "mujoco", "vit"), ("b", "mujoco", "pixels"), ("c", "coco", "pixels")):
+        inj = np.random.default_rng(ord(name)).uniform(0.3, 0.8, (4, 9))
+        arms = {"factorial": (inj, inj)} | ({"learned": (inj / 2, inj)} if name == "a" else {})
+        save_run(root / name, arms, config={"dataset": dataset, "encoder": encoder})
+        (root / name / "report.html").write_text(f"<title>{name}</title>")
+    assert leaderboard.main([str(root), "--html", str(root / "board.html")]) == 0
+    return root / "board.html"
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_every_column_of_the_leaderboard_can_be_reached(tab, board, width):
+    tab.open(board, width)
+    assert tab.evaluate(FITS)
+    reach = """Array.from(document.querySelectorAll(".wide"), (box) =>
+      Array.from(box.querySelectorAll("thead th"), (th) => {
+        th.scrollIntoView({ inline: "end", block: "nearest" });
+        const { left, right } = th.getBoundingClientRect();
+        return right <= innerWidth + 1 && left >= -1;
+      })
+    )"""
+    pivot, table = tab.evaluate(reach)
+    assert (len(pivot), len(table)) == (3, 16)
+    assert all(pivot + table)
+
+
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_the_leaderboard_can_be_read_by_day_and_by_night(tab, board, name):
+    scheme(tab, name)
+    tab.open(board, 400)
+    assert tab.evaluate(CONTRASTS) == []
+    scheme(tab, "")
+
+
+def test_the_filter_leaves_the_rows_that_have_all_words(tab, board):
+    tab.open(board, 1280)
+    shown = (
+        "(selector) => Array.from(document.querySelectorAll(selector))"
+        ".filter(row => row.checkVisibility()).map(row => row.innerText.split(/\\s+/).join(' '))"
+    )
+    assert len(tab.evaluate(f"({shown})('.plot .arm')")) == 4
+    tab.evaluate("document.querySelector('input').focus()")
+    tab.call("Input.insertText", text="MUJOCO factorial")
+    assert [row.split()[0] for row in sorted(tab.evaluate(f"({shown})('.plot .arm .name')"))] == ["pixels,", "vit,"]
+    assert [row.split()[0] for row in tab.evaluate(f"({shown})('.pivot tbody tr')")] == ["pixels", "vit"]
+    assert len(tab.evaluate(f"({shown})('.sortable tbody tr')")) == 2
+    assert tab.evaluate(f"({shown})('.plot h3')")[0].startswith("mujoco")
+    assert tab.evaluate("document.querySelector('[role=status]').innerText") == "2 of 4 arms"
+    tab.call("Input.insertText", text=" nothing")
+    assert tab.evaluate(f"({shown})('.plot .arm, .pivot tbody tr, .sortable tbody tr')") == []
+
+
+def test_every_arm_leads_to_its_report(tab, board):
+    tab.open(board, 1280)
+    leads = tab.evaluate("Array.from(document.links, link => link.href)")
+    assert len(leads) == 3 * 4  # in the pivot, in the plot and in the table
+    assert set(leads) == {(board.parent / name / "report.html").as_uri() for name in "abc"}
+
+
+# ---------------------------------------------------------------------------------------------------- comparison
+
+
+def test_a_comparison_shows_its_plot_and_fits_its_window_by_day_and_by_night(tab, board):
+    file = board.with_name("comparison.html")
+    runs = [f"{board.parent / 'a'}:{assignment}" for assignment in ("factorial", "learned")]
+    assert compare.main([*runs, "--html", str(file)]) == 0
+    for name, width in (("light", 1280), ("dark", 400)):
+        scheme(tab, name)
+        tab.open(file, width)
+        assert tab.evaluate("document.images.length === 1 && document.images[0].naturalWidth > 600")
+        assert tab.evaluate(FITS)
+        assert tab.evaluate(CONTRASTS) == []
+    scheme(tab, "")

@@ -1,18 +1,23 @@
 """From the paper's rows to commands, and from results to tables."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from soopf_jax import bench, cost, paper, planning, reproduce, runs, sensitivity
-from soopf_jax.report import paper_tables
+from soopf_jax import bench, reproduce
+from soopf_jax.experiments import options
+from soopf_jax.experiments.arms import make_arms
+from soopf_jax.experiments.options import Bench, arguments, command, given
+from soopf_jax.fitting.protocol import PRESETS
+from soopf_jax.paper import paper_tables, runs, selection, sensitivity
+from soopf_jax.paper import published as paper
 from soopf_jax.report.tables import Table
-from soopf_jax.runner import make_arms
-from soopf_jax.runs import Obstacle, Places, Run
-from soopf_jax.types import SubstrateRequest
+from soopf_jax.studies import cost, opening, planning, rows, sheets
+from soopf_jax.studies.rows import Obstacle, Places
 from tests import tiny_parts
 
 PAPER = paper.load()
@@ -30,7 +35,7 @@ def in_tmp(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("row", "options"),
+    ("row", "words"),
     [
         (
             "shapes3d/dinov3/learned",
@@ -57,13 +62,13 @@ def in_tmp(tmp_path, monkeypatch):
         ("coco/random-vit", "--dataset coco --encoder random-vit --readout soopf --assignment factorial"),
     ],
 )
-def test_a_row_of_the_paper_is_a_command(row, options):
-    assert runs.options(runs.paper_runs(PAPER)[row]) == options.split()
+def test_a_row_of_the_paper_is_a_command(row, words):
+    assert arguments(given(runs.paper_runs(PAPER)[row])) == words.split()
 
 
 def test_every_command_asks_for_what_its_row_says():
     for name, run in runs.paper_runs(PAPER).items():
-        row, asked = PAPER.rows[name], bench.parse(runs.options(run))
+        row, asked = PAPER.rows[name], bench.parse(arguments(given(run)))
         assert (asked.dataset, asked.encoder, asked.readout) == (row.dataset, row.encoder, row.readout)
         assert asked.edits == row.edits
         assert (asked.operations or runs.THREE_OPERATIONS) == row.operations
@@ -76,7 +81,7 @@ def test_every_command_asks_for_what_its_row_says():
 
 def test_tables_share_runs_and_ask_for_the_same_ones_alone_or_together():
     def wanted(*names):
-        return reproduce.wanted_runs(PAPER, names, reproduce.Reproduce())
+        return selection.wanted_runs(PAPER, names, selection.Selection())
 
     assert list(wanted("headline")) == list(dict.fromkeys(wanted("headline")))
     assert len(wanted("headline")) == 5  # data sets and encoders: the assignments of each are arms of one run
@@ -90,7 +95,8 @@ def test_tables_share_runs_and_ask_for_the_same_ones_alone_or_together():
 def test_a_stand_in_has_the_paper_s_arms_and_never_the_paper_s_inputs():
     found = runs.stand_ins(PAPER, ["shapes3d-lite", "coco"], ["pixels"])
     assert {run.dataset for run in found} == {"shapes3d-lite"}, "COCO with pixels is a row of the paper"
-    arms = {(run.readout, a, run.objective): run.quick for run in found for a in run.assignments}
+    names = {run: rows.arm_names(run) for run in found}
+    arms = {(run.readout, a, names[run].objective): run.quick for run in found for a in names[run].assignments}
     assert arms == {
         ("soopf", "factorial", "core"): False,
         ("soopf", "learned", "core"): False,
@@ -113,17 +119,75 @@ def test_runs_have_folders_of_their_own():
         *runs.stand_ins(PAPER, ["shapes3d-lite", "mujoco"], ["pixels", "random-vit-s"]),
         *sensitivity.study(default),
     }
-    assert len({runs.folder(run) for run in everything}) == len(everything)
+    assert len({rows.folder(run) for run in everything}) == len(everything)
+
+
+@pytest.mark.parametrize(
+    ("run", "name"),
+    [
+        ("shapes3d/dinov3/learned", "shapes3d-dinov3-soopf-factorial-learned-compressed-core"),
+        ("shapes3d/dinov3/dense/enhanced", "shapes3d-dinov3-dense-learned-enhanced"),
+        ("mujoco/dinov3/oracle", "mujoco-dinov3-oracle-native"),
+        ("mujoco/dinov3/router", "mujoco-dinov3-soopf-factorial-learned-core-router"),
+        ("shapes3d/dinov3/3x5", "shapes3d-dinov3-soopf-factorial-core-5-operations"),
+        ("shapes3d/dinov3/two-edits", "shapes3d-dinov3-soopf-factorial-core-two-edits"),
+    ],
+)
+def test_a_folder_has_the_name_that_finished_runs_have(run, name):
+    """Names as the version before this one gave them."""
+    assert rows.folder(runs.paper_runs(PAPER)[run]) == name
+    assert rows.folder(runs.paper_runs(PAPER, quick=True)[run]) == f"{name}-quick"
+
+
+def test_a_folder_of_the_study_has_the_name_that_finished_runs_have():
+    default = sensitivity.default_run("mujoco", "pixels", quick=False)
+    names = {rows.folder(run).removeprefix("mujoco-pixels-soopf-") for run in sensitivity.study(default)}
+    assert {
+        "factorial-learned-core-quick-seeds-10",
+        "factorial-learned-core-quick-seeds-10-batch-size-32",
+        "factorial-learned-core-quick-seeds-10-tau-start-1-tau-end-1",
+        "factorial-learned-core-quick-seeds-10-tau-start-0.5-tau-end-0.5",
+        "factorial-learned-core-quick-seeds-10-learning-rate-0.0025",
+        "learned-core-quick-seeds-10-q-scale-10",
+        "factorial-learned-core-quick-seeds-10-ties-last",
+    } <= names
+
+
+def test_another_alignment_needs_no_run_of_its_own():
+    default = sensitivity.default_run("mujoco", "pixels", quick=True)
+    alignment, preset = (
+        next(choice for choice in sensitivity.CHOICES if choice.name == name) for name in ("alignment", "preset")
+    )
+    assert sensitivity.changed_run(default, alignment) == default
+    assert sensitivity.changed_run(default, preset).protocol.alignment == "raw"
+    base, soft = [0.5, 0.52, 0.48], [0.7, 0.73, 0.69]
+    arms = [
+        arm(name, base) | {"inj_by_alignment": {"soft": {"mean": 0.7067, "per_seed": soft}}}
+        for name in sensitivity.ARMS
+    ]
+    found = dict.fromkeys(sensitivity.study(default), document(*arms))
+    shown = {row[:2]: row[2:4] for row in sensitivity.sheet(default, found).table.rows}
+    assert shown["alignment raw -> soft", "learned"] == ("0.707", "+0.207")
+    assert shown["preset paper -> ours", "learned"] == ("0.707", "+0.207")
+
+
+def test_the_preset_of_the_study_is_ours():
+    default = sensitivity.default_run("mujoco", "pixels", quick=True)
+    changes = next(choice.changes for choice in sensitivity.CHOICES if choice.name == "preset")
+    assert replace(default.choices, **changes) == PRESETS["ours"]
 
 
 def test_the_study_changes_one_choice_at_a_time():
     default = sensitivity.default_run("shapes3d-lite", "pixels", quick=False)
-    reference = bench.parse(runs.options(default)).protocol
+    reference = default.protocol
     assert (reference.seeds, reference.restarts, reference.steps) == (10, 2, 500)
     for choice in sensitivity.CHOICES:
-        changed = bench.parse(runs.options(sensitivity.changed_run(default, choice))).protocol
+        changed = sensitivity.changed_run(default, choice).protocol
         names = {n for n in changed.__dataclass_fields__ if getattr(changed, n) != getattr(reference, n)}
-        assert len(names) == 1 or names == {"tau_start", "tau_end"}, choice
+        trained = {name for name, value in choice.changes.items() if getattr(reference, name) != value} - {"alignment"}
+        assert names == trained, choice
+        together = ({"tau_start", "tau_end"}, {"router_input", "query_sd"}, {"router_input", "alignment"})
+        assert len(choice.changes) == 1 or set(choice.changes) in together, choice
 
 
 # --------------------------------------------------------------------------------------------------- the plan
@@ -131,47 +195,48 @@ def test_the_study_changes_one_choice_at_a_time():
 
 def plan(wanted, hours=1.0, rate=1e9, chosen=lambda run: True):
     places = Places(Path("runs"), "no-such-folder", "cache")
-    return planning.plan({run: ["t"] for run in wanted}, chosen, places, rate, hours)
+    return planning.plan({run: ["t"] for run in wanted}, places, rate, hours, chosen)
 
 
 def test_what_is_missing_is_named_with_the_way_to_get_it():
-    (planned,) = plan([Run("shapes3d", "dinov3")])
+    (planned,) = plan([Bench("shapes3d", "dinov3")])
     assert planned.obstacle.reason == "needs 3dshapes.h5 and DINOv3 weights"
     data, weights = planned.obstacle.remedies
     assert data.startswith("3dshapes.h5: python -m soopf_jax.substrates fetch shapes3d")
     assert "hf download facebook/dinov3-vitl16-pretrain-lvd1689m" in weights
-    (coco,) = plan([Run("coco", "pixels")])
+    (coco,) = plan([Bench("coco", "pixels")])
     assert coco.obstacle.reason == "needs COCO train2017"
 
 
 def test_weights_in_the_hub_s_cache_are_found_without_the_hub():
-    assert planning._weights("siglip2").reason == "needs SigLIP2 weights"
+    assert opening.missing_weights("siglip2").reason == "needs SigLIP2 weights"
     model = Path("hub/models--google--siglip2-large-patch16-256")
     (model / "refs").mkdir(parents=True)
     (model / "refs" / "main").write_text("abc")
     (model / "snapshots" / "abc").mkdir(parents=True)
     (model / "snapshots" / "abc" / "model.safetensors").touch()
-    assert planning._weights("siglip2") is None
-    assert planning._weights("hf:google/siglip2-large-patch16-256@main") is None
-    assert planning._weights("hf:.") is None, "a folder"
-    assert planning._weights("pixels") is None, "no weights at all"
+    assert opening.missing_weights("siglip2") is None
+    assert opening.missing_weights("hf:google/siglip2-large-patch16-256@main") is None
+    assert opening.missing_weights("hf:.") is None, "a folder"
+    assert opening.missing_weights("pixels") is None, "no weights at all"
 
 
 def test_a_part_of_one_s_own_says_what_its_opener_says():
-    (planned,) = plan([Run("folder:nowhere", "pixels")])
+    (planned,) = plan([Bench("folder:nowhere", "pixels")])
     assert planned.obstacle.reason.startswith("needs folder:nowhere (")
 
 
 def test_left_out_by_the_user():
-    (planned,) = plan([Run("mujoco", "pixels")], chosen=lambda run: False)
+    (planned,) = plan([Bench("mujoco", "pixels")], chosen=lambda run: False)
     assert planned.obstacle.reason == "left out by --dataset or --encoder"
 
 
 def test_the_cost_counts_fits_steps_and_arms(monkeypatch):
     monkeypatch.setattr(cost, "seconds", lambda work, rate: work.fits * work.steps * work.batch / rate)
-    two_edits = Run(*TINY, assignments=("factorial",), edits="two")
-    mlp = Run(*TINY, "mlp", "native", ("native",))
-    one, two, probe = plan([Run(*TINY, quick=True), two_edits, mlp], hours=1e9, rate=10.0)
+    monkeypatch.setattr(cost, "encode_seconds", lambda encoder, images, rate: 0.0)
+    two_edits = Bench(*TINY, edits="two")
+    mlp = Bench(*TINY, readout="mlp")
+    one, two, probe = plan([Bench(*TINY, quick=True), two_edits, mlp], hours=1e9, rate=10.0)
     assert one.seconds == 3 * (3 * 9 * 2) * 500 * 64 / 10
     assert two.seconds == (5 * 5) * 2000 * 64 / 10
     assert probe.seconds == (10 * 9 * 5) * 2000 * 64 / 10
@@ -180,14 +245,13 @@ def test_the_cost_counts_fits_steps_and_arms(monkeypatch):
 def test_features_are_computed_once(monkeypatch):
     monkeypatch.setattr(cost, "seconds", lambda work, rate: 100.0)
     monkeypatch.setattr(cost, "encode_seconds", lambda encoder, images, rate: float(images))
-    first, second = plan([Run(*TINY, assignments=("factorial",)), Run(*TINY, "mlp", "native", ("native",))])
+    first, second = plan([Bench(*TINY, assignment=("factorial",)), Bench(*TINY, readout="mlp")])
     assert first.seconds == 100 + 2 * 6 * 9, "two images of each of six pairs of nine cells"
     assert second.seconds == 100
 
 
 def test_a_blank_image_tells_the_sizes():
-    substrate = tiny_parts.open_substrate(SubstrateRequest(TINY[0]))
-    inputs = planning.look(TINY[1], substrate, planning._open_encoder, "cache")
+    inputs = planning.look(Bench(*TINY, cache_dir="cache"), opening.Openers())
     assert (inputs.patches, inputs.channels, inputs.stored) == (tiny_parts.PATCHES, tiny_parts.CHANNELS, False)
 
 
@@ -195,13 +259,13 @@ def test_hours_are_for_all_runs_and_a_long_run_does_not_stop_a_short_one(monkeyp
     hours = {3 * 2 * 9: 0.4, 10 * 5 * 9: 0.9}
     monkeypatch.setattr(cost, "seconds", lambda work, rate: 3600 * hours[work.fits])
     one = ("factorial",)
-    quick, full = Run(*TINY, assignments=one, quick=True), Run(*TINY, assignments=one)
+    quick, full = Bench(*TINY, assignment=one, quick=True), Bench(*TINY, assignment=one)
     first, long, second, third = plan(
-        [quick, full, quick._replace(readout="dense"), quick._replace(readout="bilinear")]
+        [quick, full, replace(quick, readout="dense"), replace(quick, readout="bilinear")]
     )
     assert [p.obstacle is None for p in (first, long, second, third)] == [True, False, True, False]
     assert long.obstacle.reason == "about 54 min here"
-    assert long.obstacle.remedies[0].endswith(runs.command(runs.arguments(full, Places(Path("runs"), "", "cache"))))
+    assert long.obstacle.remedies[0].endswith(command(rows.placed(full, Places(Path("runs"), "", "cache"))))
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(59.6, "60 s"), (600.0, "10 min"), (7560.0, "2.1 h")])
@@ -295,11 +359,11 @@ def test_cells_seeds_tests_and_router_are_read_where_they_are():
 
 def test_every_table_shows_its_contradictions_and_remedies():
     sheet = paper_tables.against_paper(PAPER, PAPER.tables["headline"], lambda row: NOTHING)
-    shown = paper_tables.text(sheet)
+    shown = sheets.text(sheet)
     assert "0.045 [2]" in shown
     assert f"[2] {PAPER.notes['siglip2-min']}" in shown
     assert shown.count("not run; a miracle: wait") == 1
-    everything = paper_tables.text(paper_tables.contradictions(PAPER))
+    everything = sheets.text(paper_tables.contradictions(PAPER))
     assert all(note in everything for note in (*PAPER.notes.values(), *PAPER.general_notes))
 
 
@@ -317,7 +381,7 @@ def all_sheets():
 
 @pytest.mark.parametrize("sheet", all_sheets(), ids=lambda sheet: sheet.name)
 def test_latex_is_balanced(sheet):
-    source = paper_tables.latex(sheet)
+    source = sheets.latex(sheet)
     plain = source.replace(r"\{", "").replace(r"\}", "")
     assert plain.count("{") == plain.count("}")
     assert source.replace(r"\$", "").count("$") % 2 == 0
@@ -330,8 +394,8 @@ def test_latex_is_balanced(sheet):
 
 
 def test_latex_escapes_what_means_something_to_it():
-    sheet = paper_tables.Sheet("x", Table("50 % & a_b", ("{", "#"), [("a\\b", "1 +- 2 --x")]), ("<~^",))
-    source = paper_tables.latex(sheet)
+    sheet = sheets.Sheet("x", Table("50 % & a_b", ("{", "#"), [("a\\b", "1 +- 2 --x")]), ("<~^",))
+    source = sheets.latex(sheet)
     assert r"\caption{50 \% \& a\_b}" in source
     assert r"a\textbackslash{}b & 1 $\pm$ 2 -{}-x \\" in source
     assert r"$<$\textasciitilde{}\textasciicircum{}" in source
@@ -339,7 +403,7 @@ def test_latex_escapes_what_means_something_to_it():
 
 def test_markdown_has_a_cell_for_every_column():
     for sheet in all_sheets():
-        table = [line for line in paper_tables.markdown(sheet).splitlines() if line.startswith("|")]
+        table = [line for line in sheets.markdown(sheet).splitlines() if line.startswith("|")]
         assert {line.count("|") for line in table} == {len(sheet.table.header) + 1}
 
 
@@ -354,8 +418,8 @@ def test_the_study_tests_every_change_against_the_default():
     assert rows[0] == ("all at their defaults", "factorial", "0.500", "-", "-", "-", "the reference")
     test = stats.ttest_rel(better, base)
     low, high = test.confidence_interval(0.95)
-    interval, p = f"{low:+.3f} to {high:+.3f}", f"{test.pvalue:.2g}"
-    expected = ("batch size 64 -> 32", "factorial", "0.705", "+0.205", interval, p, "matters")
+    interval, p = f"~{low:+.3f} to {high:+.3f}", f"{test.pvalue:.2g}"  # ~: fewer than ten seeds
+    expected = ("SD of the router's queries 0.02 -> 0.125", "factorial", "0.705", "+0.205", interval, p, "matters")
     assert rows[2] == expected, "equal vectors have no p, so that Holm counts one test"
     assert rows[3][-1] == "no difference at all"
     assert rows[4][-1] == "not run: needs a miracle"
@@ -370,9 +434,9 @@ def call(*args):
 
 
 def test_from_the_command_line_to_tables(monkeypatch, capsys):
-    monkeypatch.setattr(bench, "QUICK", (2, 1, 4))
+    monkeypatch.setattr(options, "QUICK", (2, 1, 4))
     monkeypatch.setattr(cost, "machine_rate", lambda: 1e10)
-    mlp = Run(*TINY, "mlp", "native", ("native",), quick=True)  # one of the stand-ins: compiling an arm takes seconds
+    mlp = Bench(*TINY, readout="mlp", quick=True)  # one of the stand-ins: compiling an arm takes seconds
     monkeypatch.setattr(runs, "stand_ins", lambda *args: [mlp])
     asked = ["--quick", "--table", "headline", "stand-in", "--dataset", TINY[0], "--encoder", TINY[1]]
     assert call(*asked) == 0
@@ -398,8 +462,8 @@ def test_from_the_command_line_to_tables(monkeypatch, capsys):
 
     result_of = planning.finished
     assert result_of(mlp, Path("runs"), "another key") is None, "other features, another result"
-    other = mlp._replace(more=("--steps", "5"))
-    (Path("runs") / runs.folder(mlp)).rename(Path("runs") / runs.folder(other))
+    other = replace(mlp, steps=5)
+    (Path("runs") / rows.folder(mlp)).rename(Path("runs") / rows.folder(other))
     assert result_of(other, Path("runs"), None) is None, "another protocol, another result"
 
 

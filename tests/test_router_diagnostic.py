@@ -12,13 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from soopf_jax import plugins, router_diagnostic
-from soopf_jax.assignments import FACTORIAL
-from soopf_jax.fit import Arm, FitState, dims_of, make_group, prepare_table
-from soopf_jax.objectives import CORE
-from soopf_jax.protocol import OPTIMISATION, UNUSED, Fits, Protocol, roles
+from soopf_jax import plugins
+from soopf_jax.fitting.arm import Arm
+from soopf_jax.fitting.assignments import FACTORIAL
+from soopf_jax.fitting.devices import mesh_for
+from soopf_jax.fitting.group import make_group
+from soopf_jax.fitting.objectives import CORE
+from soopf_jax.fitting.prepare import dims_of, prepare_table
+from soopf_jax.fitting.program import FitState, Training
+from soopf_jax.fitting.protocol import OPTIMISATION, UNUSED, Fits, Protocol, roles
+from soopf_jax.fitting.router_stats import RouterStats, diagnose, fit_sums, has_masks, pair_stats
 from soopf_jax.readouts.soopf import READOUT
-from soopf_jax.router_diagnostic import RouterStats, fit_stats
+from soopf_jax.scoring import router_diagnostic
 from tests.planted import GRID, planted_table
 
 SIZES = [(1, 5, 2, 4), (7, 1, 3, 3), (9, 12, 3, 4), (8, 10, 4, 8)]
@@ -78,10 +83,22 @@ def random_fit(seed, n_pairs, n_patches, n_supports):
     return masks.astype(np.float32), region.astype(np.float32), support, matched, scored
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_iou_of_a_picture_is_the_one_that_the_device_sums(seed):
+    masks, region, *_ = random_fit(seed, 6, 12, 3)
+    for pair in range(6):
+        on_host = router_diagnostic.iou(masks[pair], region[pair])
+        values = jnp.array(masks[pair]), jnp.array(region[pair]), jnp.int32(0), jnp.array(True), jnp.array(True)
+        on_device = pair_stats(*values)
+        present = np.isfinite(on_host)
+        expected = np.where(present, on_host, 0.0) / max(present.sum(), 1)
+        np.testing.assert_allclose(np.diagonal(on_device.iou), expected, rtol=1e-6)
+
+
 @partial(jax.jit, static_argnames="block")
 def device_stats(masks, region, support, matched, scored, block=4):
     """The sums of one fit whose prepared pairs are its masks."""
-    return fit_stats(lambda pair: pair, masks, region, support, matched, scored, block)
+    return fit_sums(lambda pair: pair, masks, region, support, matched, scored, block)
 
 
 def scores_of(*fit, block=4):
@@ -205,7 +222,7 @@ def test_memory_does_not_grow_with_the_number_of_pairs():
             def masks_of(pair):
                 return jax.nn.softmax(pair @ weight).T
 
-            return fit_stats(masks_of, tokens, region, support, role, ~role)
+            return fit_sums(masks_of, tokens, region, support, role, ~role)
 
         shapes = [(n_fits, channels, 3), (n_pairs, patches, channels), (n_pairs, patches, 3)]
         arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
@@ -225,7 +242,7 @@ PROTOCOL, ARM = Protocol(seeds=2, restarts=1, steps=1), Arm(READOUT, FACTORIAL, 
 TABLE = planted_table(pairs_per_cell=5)
 SUPPORT = GRID.axes(TABLE.cell)[0]
 
-DIAGNOSE = router_diagnostic.make_diagnose(ARM, GRID, PROTOCOL)
+SPEC = Training(ARM, GRID, dims_of(TABLE, PROTOCOL), PROTOCOL, mesh_for(1, 1))
 
 
 @cache
@@ -255,7 +272,7 @@ def diagnosed(params, region):
     """The sums of the fits of FITS with these parameters of the readout."""
     group = make_group(TABLE, ARM, PROTOCOL, FITS, ROWS)
     state = FitState({"readout": params, "assignment": {}}, {}, jnp.ones((2, 2), bool))
-    return jax.device_get(DIAGNOSE(state, prepared(), region, group))
+    return jax.device_get(diagnose(SPEC, state, prepared(), region, group))
 
 
 def test_routers_of_a_readout_equal_plain_loops_over_their_masks():
@@ -291,7 +308,7 @@ def test_a_router_that_reads_the_planted_supports_scores_one():
 def test_which_readouts_have_masks(name, expected):
     readout = plugins.resolve("readout", plugins.READOUTS, name)
     table = prepare_table(TABLE, readout)
-    assert router_diagnostic.has_masks(readout, table, dims_of(TABLE, PROTOCOL)) is expected
+    assert has_masks(readout, table, dims_of(TABLE, PROTOCOL)) is expected
 
 
 # -------------------------------------------------------------------------------------------------- summaries
@@ -314,11 +331,22 @@ def test_summary_by_hand():
     iou = np.array([0.5, 0.0, 0.0, 0.7, 0.0, 0.8, 1.0, 0.0])  # seed means 0.6 and 0.9
     undefined = np.where(np.arange(8) == 3, np.nan, iou)
     summary = router_diagnostic.summarise(fits, selected, {"iou": iou, "agreement": undefined})
-    low, high = scipy_stats.t.interval(0.95, 1, loc=0.75, scale=scipy_stats.sem([0.6, 0.9]))
     assert summary["iou"] == {
         "mean": pytest.approx(0.75),
         "sd": pytest.approx(0.15),
-        "ci95": [pytest.approx(low), pytest.approx(high)],
+        "ci95": None,
+        "ci95_method": None,
         "per_seed": [pytest.approx(0.6), pytest.approx(0.9)],
     }
-    assert summary["agreement"] == {"mean": None, "sd": None, "ci95": None, "per_seed": [None, pytest.approx(0.9)]}
+    undefined = dict.fromkeys(("mean", "sd", "ci95", "ci95_method"))
+    assert summary["agreement"] == undefined | {"per_seed": [None, pytest.approx(0.9)]}
+
+
+def test_a_number_without_an_upper_bound_has_a_t_interval():
+    fits = Fits(*np.array([[0, 1, 2], [0, 0, 0], [0, 0, 0]], np.int32))
+    values = np.array([3.0, 7.0, 5.0])
+    found = router_diagnostic.summarise(fits, np.ones(3, bool), {"spread": values, "iou": values / 10})
+    low, high = scipy_stats.t.interval(0.95, 2, loc=5, scale=scipy_stats.sem(values))
+    assert found["spread"]["ci95"] == pytest.approx([low, high])
+    assert found["spread"]["ci95_method"] == "approximate t"
+    assert found["iou"]["ci95_method"] == "approximate t and score"

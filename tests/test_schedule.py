@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -5,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soopf_jax import schedule
+from soopf_jax.fitting import footprint, schedule
+from soopf_jax.fitting.protocol import Protocol, leave_one_cell_out
 from soopf_jax.grid import Grid
-from soopf_jax.protocol import Protocol, leave_one_cell_out
 
 GRID = Grid(("a", "b", "c"), ("x", "y", "z"))
 FITS = leave_one_cell_out(GRID, Protocol())  # 10 seeds x 45 fits
@@ -54,10 +56,16 @@ def test_fits_at_once_are_halved_until_they_fit():
 def test_bytes_needed_count_arguments_results_and_temporaries():
     n = 1 << 20
     compiled = jax.jit(lambda x: jnp.cumsum(jnp.sort(x)) + 1).lower(jax.ShapeDtypeStruct((n,), jnp.float32)).compile()
-    assert 2 * 4 * n <= schedule.bytes_needed(compiled) <= 10 * 4 * n
+    assert 2 * 4 * n <= footprint.bytes_needed(compiled) <= 10 * 4 * n
 
 
-@pytest.mark.parametrize(("backend", "n_devices", "groups", "wanted", "lanes"), [
+class Device(NamedTuple):
+    """All that a schedule asks of a device."""
+
+    platform: str
+
+
+@pytest.mark.parametrize(("platform", "n_devices", "groups", "wanted", "lanes"), [
     ("cpu", 1, 10, None, 6),
     ("cpu", 1, 3, None, 3),
     ("cpu", 1, 10, 2, 2),
@@ -66,9 +74,8 @@ def test_bytes_needed_count_arguments_results_and_temporaries():
     ("gpu", 1, 10, None, 1),
     ("gpu", 1, 10, 2, 1),
 ])  # fmt: skip
-def test_groups_on_a_cpu_get_a_lane_per_core(monkeypatch, backend, n_devices, groups, wanted, lanes):
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    monkeypatch.setattr(jax, "device_count", lambda: n_devices)
+def test_groups_on_a_cpu_get_a_lane_per_core(monkeypatch, platform, n_devices, groups, wanted, lanes):
+    monkeypatch.setattr(jax, "devices", lambda: [Device(platform)] * n_devices)
     monkeypatch.setattr(schedule.devices, "threads", lambda: 6)
     assert schedule.lanes(groups, wanted) == lanes
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from soopf_jax import score
-from soopf_jax.fit import FitStats
-from soopf_jax.protocol import Fits
+from soopf_jax.fitting.protocol import Fits
+from soopf_jax.fitting.stats import FitStats
+from soopf_jax.scoring import metrics, score, statistics
 from tests.planted import GRID
 
 CELLS = GRID.cell_names
@@ -64,30 +64,51 @@ def test_scores_of_one_fit_by_hand():
     assert scores.distinct_support[0]
 
 
+def test_inj_under_every_alignment_by_hand():
+    """Held out: cell 4 = (1, 1). Only the hard matrix sends operation 1 to slot 2, where six of eight pairs are."""
+    swapped = np.array([[0.8, 0.1, 0.1], [0.1, 0.2, 0.7], [0.1, 0.6, 0.3]])
+    operations = np.stack([np.eye(3), np.eye(3), swapped])[None]
+    row = counts([0, 0, 0, 0, 2, 6, 0, 0, 0])
+    stats_ = fit_stats(1, test_counts=row)._replace(
+        c_sup_by_alignment=np.tile(np.eye(3), (1, 3, 1, 1)), c_op_by_alignment=operations
+    )
+    found = score.score_fits(one_fold(1), stats_, GRID).inj_by_alignment
+    assert {name: inj.tolist() for name, inj in found.items()} == {"raw": [0.25], "soft": [0.25], "hard": [0.75]}
+    failed = score.score_fits(one_fold(1), stats_._replace(failed=np.array([True])), GRID).inj_by_alignment
+    assert all(np.isnan(inj).all() for inj in failed.values())
+
+
 def test_two_supports_in_one_slot_are_not_distinct():
     c_sup = np.array([[[0.9, 0.1, 0.0], [0.8, 0.2, 0.0], [0.0, 0.3, 0.7]]], np.float32)
     assert not score.score_fits(one_fold(1), fit_stats(1, c_sup=c_sup), GRID).distinct_support[0]
 
 
 def test_spread_equals_scipy_and_the_paper_s_population_sd():
+    """The interval is scipy's t interval: in the middle of [0, 1] the score interval is inside it."""
     matrix = np.random.default_rng(0).random((10, 9))
-    found = score.spread(matrix, CELLS)
+    matrix += 0.5 - matrix.mean()
+    found = statistics.spread(matrix, CELLS)
     seeds = matrix.mean(axis=1)
     low, high = stats.t.interval(0.95, 9, loc=seeds.mean(), scale=stats.sem(seeds))
     assert found["mean"] == pytest.approx(seeds.mean())
     assert found["sd"] == pytest.approx(np.sqrt(np.mean((seeds - seeds.mean()) ** 2)))
     assert found["ci95"] == pytest.approx([low, high])
+    assert found["ci95_method"] == "t and score"
     assert list(found["per_cell"]) == list(CELLS)
 
 
-def test_one_seed_has_no_interval():
-    assert score.spread(np.full((1, 9), 0.5), CELLS)["ci95"] is None
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_one_or_two_seeds_have_no_interval_and_no_p(seeds):
+    matrix = np.random.default_rng(0).random((seeds, 9))
+    found = statistics.spread(matrix, CELLS, 3150)
+    assert (found["ci95"], found["ci95_method"]) == (None, None)
+    assert score.paired_test(matrix[:, 0].tolist(), matrix[:, 1].tolist())["p"] is None
 
 
 def test_collapse_is_strictly_below_the_threshold():
     matrix = np.array([[0.5, 0.499, 0.6, 0.0]])
-    assert score.collapse(matrix, 0.5) == 0.5
-    assert score.collapse(matrix, 0.6) == 0.75
+    assert metrics.collapse(matrix, 0.5) == 0.5
+    assert metrics.collapse(matrix, 0.6) == 0.75
 
 
 def test_a_fold_without_a_restart_makes_its_seed_undefined_never_an_average_over_the_rest():
@@ -109,7 +130,7 @@ def test_paired_test_equals_scipy_and_is_null_where_scipy_says_nan():
     expected = stats.ttest_rel(a, b)
     assert (found["t"], found["p"]) == (pytest.approx(expected.statistic), pytest.approx(expected.pvalue))
     assert found["mean_diff"] == pytest.approx(np.mean(a) - np.mean(b))
-    assert score.paired_test([0.5, 0.5], [0.5, 0.5]) == {"n": 2, "mean_diff": 0.0, "t": None, "p": None}
+    assert score.paired_test([0.5] * 3, [0.5] * 3) == {"n": 3, "mean_diff": 0.0, "t": None, "p": None}
     assert score.paired_test([0.5, None], [0.5, 0.4])["mean_diff"] is None
     assert score.paired_test([0.5], [0.4])["p"] is None
 
@@ -137,3 +158,11 @@ def test_all_pairs_of_arms_and_both_alignments_are_tested():
     tests = score.all_tests([("x", arm(0)), ("y", arm(1)), ("z", arm(2))])
     assert len(tests) == 3 + 3 + 3
     assert all(t["p_holm"] >= t["p"] for t in tests)
+
+
+@pytest.mark.parametrize("vary", [0.0, 1e-15, 1e-13, 1e-10, 1e-3])
+def test_a_run_and_a_comparison_agree_on_which_differences_vary(vary):
+    a, b = np.array([0.5, 0.5 + vary, 0.5]), np.array([0.4, 0.4, 0.4])
+    in_run, in_comparison = score.paired_test(a.tolist(), b.tolist()), statistics.paired_t(a - b)
+    assert (in_run["t"], in_run["p"]) == (in_comparison["t"], in_comparison["p"])
+    assert (in_run["p"] is None) == (vary < 1e-12)

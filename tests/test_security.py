@@ -13,10 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from soopf_jax import bench, compare, leaderboard, results
+from soopf_jax import bench, compare, leaderboard
 from soopf_jax.errors import UserError
-from soopf_jax.npz import load_npz
+from soopf_jax.experiments import results
+from soopf_jax.features.npz import load_npz
 from tests import test_npz
+from tests.faults.runs import tokens
+from tests.planted import SMALL_OPTIONS
 from tests.result_folders import save_run
 
 ROOT = Path(__file__).parent.parent
@@ -153,10 +156,9 @@ SCRIPT = "<script>alert(1)</script>"
 
 def test_names_from_a_features_file_are_text_in_every_page(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = {"supports": np.array([SCRIPT, "b"]), "operations": np.array([f"{SCRIPT}2", "d"])}
-    features = tmp_path / "<script>alert(1)<.npz"  # a slash cannot be part of a file's name
-    np.savez(features, **test_npz.arrays(**names))
-    small = ["--assignment", "factorial", "learned", "--seeds=2", "--restarts=1", "--steps=2"]
+    names = {"supports": [SCRIPT, "b", "c"], "operations": [f"{SCRIPT}2", "d", "e"]}
+    features = tokens(tmp_path, "<script>alert(1)<.npz", **names)  # a slash cannot be part of a file's name
+    small = ["--assignment", "factorial", "learned", *SMALL_OPTIONS]
     assert bench.main(["--features", str(features), *small, "--out", "runs/r"]) == 0
     assert leaderboard.main(["runs", "--html", "all.html"]) == 0
     assert compare.main(["runs/r:factorial", "runs/r:learned", "--html", "two.html"]) == 0

@@ -8,9 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from soopf_jax import edits
 from soopf_jax.errors import UserError
-from soopf_jax.substrates import pairs, shapes3d
+from soopf_jax.substrates import edits, pairs, shapes3d
 from soopf_jax.substrates import shapes3d_lite as lite
 from soopf_jax.types import SubstrateRequest
 
@@ -150,7 +149,7 @@ def test_the_other_edits_are_those_of_the_lite_substrate(root, stored):
         source, region = rendered.source[pair], rendered.region[pair]
         np.testing.assert_array_equal(region, lite.view(*scene_of(find(stored, source))[3:]).region)
         if operation:
-            rng = pairs.Plan(substrate.grid, 4, 0).random_stream(pair)
+            rng = pairs.PairPlan(substrate.grid, 4, 0).random_stream(pair)
             rng.random(6)  # the six factors
             edit = edits.draw_edit(edits.OPERATIONS[operation], rng, edits.SHAPES3D_STRIPES, 64)
             np.testing.assert_array_equal(rendered.edited[pair], edit(source, region == support))
@@ -280,8 +279,8 @@ def test_h5pys_own_chunks_are_4_x_4_pixels_of_many_images(tmp_path):
     [
         ({"operations": ("hue", "inverted")}, "unknown operation 'inverted': did you mean 'invert'"),
         ({"pairs_per_cell": 0}, "at least 1"),
-        ({"coco_split": "val2017"}, "leave --coco-split out"),
         ({"data_root": None}, "name its folder with --data-root"),
+        ({"data_root": None}, "soopf data fetch shapes3d downloads it"),
         ({"data_root": "/nowhere"}, "no 3dshapes.h5 in /nowhere"),
     ],
 )

@@ -14,8 +14,8 @@ import pytest
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 from scipy.stats import chisquare
 
-from soopf_jax import edits
 from soopf_jax.errors import UserError
+from soopf_jax.substrates import edits
 from soopf_jax.substrates import shapes3d_lite as lite
 from soopf_jax.types import ImagePairs, SubstrateRequest
 
@@ -165,6 +165,18 @@ def test_defaults_are_the_papers():
     }
 
 
+def test_another_scale_of_stripes_changes_them_and_the_identity_and_nothing_else():
+    request = FIVE._replace(pairs_per_cell=3)
+    usual, other = (lite.open_substrate(r) for r in (request, request._replace(stripe_unit="radians", stripe_size=128)))
+    assert other.identity == {**usual.identity, "stripe_unit": "radians", "stripe_size": 128}
+    pairs, changed_pairs = usual.render(range(45)), other.render(range(45))
+    differ = (pairs.edited != changed_pairs.edited).any(axis=(1, 2, 3))
+    np.testing.assert_array_equal(differ, usual.grid.axes(usual.cell)[1] == 2)
+    assert usual.grid.operations[2] == "pattern"
+    with pytest.raises(UserError, match="choose a smaller one"):
+        lite.open_substrate(request._replace(stripe_size=224))
+
+
 def test_edits_change_their_region_and_nothing_else():
     substrate = lite.open_substrate(FIVE._replace(pairs_per_cell=20))
     pairs = substrate.render(range(300))
@@ -287,7 +299,6 @@ print(3150 / (time.process_time() - start))
         ({"operations": ("hue", "hue")}, "must differ"),
         ({"pairs_per_cell": 0}, "at least 1"),
         ({"data_root": "/data"}, "leave --data-root out"),
-        ({"coco_split": "val2017"}, "leave --coco-split out"),
     ],
 )
 def test_mistakes_get_one_line(field, message):

@@ -2,17 +2,20 @@ import errno
 import itertools
 import json
 import os
+import re
 from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
 import zarr
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from soopf_jax import store, store_writer
 from soopf_jax.errors import UserError
+from soopf_jax.features import store, store_writer
+from soopf_jax.features.store_writer import Block
 from soopf_jax.grid import Grid
-from soopf_jax.store_writer import Block
 
 GRID = Grid.of(["a", "b"], ["x", "y", "z"])
 PAIRS, PATCHES, CHANNELS, PER_BLOCK = 11, 3, 4, 4
@@ -88,6 +91,17 @@ def test_every_input_changes_the_key_and_nothing_else_does(monkeypatch: pytest.M
 def test_folder_is_readable_and_carries_the_key(tmp_path: Path) -> None:
     made = recipe()
     assert store.store_folder(made, tmp_path) == tmp_path / "features" / f"s-s-e-float16-{made['key'][:16]}"
+
+
+@given(st.lists(st.text(max_size=60), min_size=3, max_size=3), st.sampled_from(store.DTYPES))
+@example(["folder:../X.y é", "hf:foo/Bar_1.5", "a" * 90 + "/b.c"], "float16")
+def test_a_store_keeps_the_folder_that_it_has_always_had(words, dtype):
+    """Runs of anything but a-z and 0-9 are one hyphen; the last 80 characters count."""
+    substrate, encoder, hub_id = words
+    inputs = {"substrate": {"name": substrate}, "encoder": {"name": encoder, "hub_id": hub_id}, "dtype": dtype}
+    name = re.sub("[^a-z0-9]+", "-", f"{substrate}-{encoder}-{hub_id}-{dtype}".lower())[-80:].strip("-")
+    found = store.store_folder({"inputs": inputs, "key": "0123456789abcdefg"}, "/cache")
+    assert found == Path(f"/cache/features/{name}-0123456789abcdef")
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,7 @@ def test_what_is_added_is_zero():
     assert stride.as_wide(jnp.ones(256), stride.widen(tokens)).shape == (272,)
 
 
-def test_other_devices_keep_their_own_layout(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+def test_other_devices_keep_their_own_layout(gpu_forms):
     assert stride.widen(jnp.ones((2, 1024))).shape == (2, 1024)
 
 
@@ -37,9 +36,9 @@ def test_other_devices_keep_their_own_layout(monkeypatch):
 def test_energies_masks_and_gradients_are_those_of_the_channels_alone(readout, monkeypatch):
     dims = Dims(patches=9, channels=260, supports=3, operations=3)
     source, delta = jax.random.normal(jax.random.key(1), (2, 9, 260))
-    params = readout.init(jax.random.key(0), dims)
+    params = jax.jit(readout.init, static_argnums=1)(jax.random.key(0), dims)
 
-    def outcome():
+    def outcome(params):
         pair = readout.prepare(PairView(source, delta))
 
         def energy(params):
@@ -48,8 +47,8 @@ def test_energies_masks_and_gradients_are_those_of_the_channels_alone(readout, m
 
         return pair, jax.grad(energy, has_aux=True)(params)
 
-    wide, expected = outcome()
+    wide, expected = jax.jit(lambda params: outcome(params))(params)
     monkeypatch.setattr(stride, "LEAST", 10_000)
-    narrow, found = outcome()
+    narrow, found = jax.jit(lambda params: outcome(params))(params)  # traced anew
     assert (wide.source.shape[1], narrow.source.shape[1]) == (272, 260)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)

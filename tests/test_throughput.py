@@ -13,7 +13,8 @@ import torch
 
 from benchmarks import throughput
 from soopf_jax.errors import UserError
-from soopf_jax.fit import prepare_table
+from soopf_jax.fitting.prepare import prepare_table
+from tests.programs import make_program
 
 torch_loops = throughput.torch_loops
 STEPS, PATCHES, CHANNELS = 6, 5, 8
@@ -35,7 +36,9 @@ def table():
 
 @pytest.fixture(scope="module")
 def program_and_group(table):
-    return throughput.program_of(table), *throughput.groups_of(table, throughput.FITS_PER_SEED)
+    spec = throughput.training_of(table)
+    program = make_program(spec.arm, spec.grid, spec.dims, spec.protocol, spec.mesh)
+    return program, *throughput.groups_of(table, throughput.FITS_PER_SEED)
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +143,9 @@ def test_a_measured_method_trains_every_group(table, program_and_group, lanes):
     def watched(number, lane):
         def advance(*args):
             called.append((number, args[2].seed.tolist(), int(args[-1])))
-            return lane.advance(*args)
+            return lane.compiled(*args)
 
-        return lane._replace(advance=advance)
+        return lane._replace(compiled=advance)
 
     compiled = throughput.compiled_lanes(table, prepared, starts[0], groups[0], lanes)
     method = throughput.jax_method([watched(*numbered) for numbered in enumerate(compiled)], starts, groups)

@@ -1,20 +1,27 @@
 """Interrupted training ends with the bits of undisturbed training."""
 
+import re
+import signal
 from contextlib import contextmanager
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import export
 
-from soopf_jax import assignments, devices, objectives, results
-from soopf_jax.fit import Arm, dims_of, make_group, make_program, prepare_table
-from soopf_jax.protocol import Protocol, leave_one_cell_out
+from soopf_jax.experiments.held_out import benchmark
+from soopf_jax.fitting import assignments, compiled, devices, objectives
+from soopf_jax.fitting.arm import Arm
+from soopf_jax.fitting.group import make_group
+from soopf_jax.fitting.prepare import SourceTransform, dims_of, prepare_table
+from soopf_jax.fitting.protocol import Protocol, leave_one_cell_out
+from soopf_jax.fitting.train import Job, Session, groups_and_meshes, make_plan, train_arm
+from soopf_jax.fitting.unfinished import PLAN, Plan
 from soopf_jax.readouts.soopf import READOUT
-from soopf_jax.runner import benchmark
-from soopf_jax.train import PLAN, Session, make_plan, make_trainer, train_arm
+from soopf_jax.runtime import cli
+from soopf_jax.runtime.arrays import npz_bytes
 from tests.planted import planted_table, random_table
+from tests.programs import make_program
 
 PROTOCOL = Protocol(seeds=2, restarts=1, steps=20)
 ARM = Arm(READOUT, assignments.LEARNED, objectives.CORE)
@@ -42,10 +49,26 @@ def interrupted_after(calls: int):
     return bar
 
 
+def ctrl_c_after(calls: int):
+    """A progress bar that presses Ctrl-C."""
+
+    @contextmanager
+    def bar(description, total):
+        left = calls
+
+        def advance(n):
+            nonlocal left
+            left -= 1
+            if left == 0:
+                signal.raise_signal(signal.SIGINT)
+
+        yield advance
+
+    return bar
+
+
 def run(session, protocol=PROTOCOL):
-    return results.npz_bytes(
-        benchmark(planted_table(10), assignments=["learned"], protocol=protocol, session=session).fits
-    )
+    return npz_bytes(benchmark(planted_table(10), assignments=["learned"], protocol=protocol, session=session).fits)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +76,7 @@ def undisturbed():
     return run(Session())
 
 
-@pytest.mark.parametrize("calls", [7, 20, 33])
-@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize(("calls", "lanes"), [(20, 1), (33, 1), (7, 2)])
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, undisturbed, calls, lanes):
     with pytest.raises(Interrupted):
         run(Session(tmp_path, interrupted_after(calls), checkpoint_seconds=0.0, lanes=lanes))
@@ -65,24 +87,50 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, undisturbed, call
     assert not list(tmp_path.glob("*.checkpoint"))
 
 
+@pytest.mark.parametrize(("calls", "lanes", "kept"), [(7, 1, 3), (20, 1, 10), (30, 1, 15), (7, 2, None)])
+def test_ctrl_c_keeps_every_step_that_was_trained(tmp_path, undisturbed, capsys, calls, lanes, kept):
+    """Two groups of 9 of the 18 fits, one step a call: half as many steps of all fits as calls."""
+    own = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert cli.run(lambda: run(Session(tmp_path, ctrl_c_after(calls), lanes=lanes))) == 130
+    finally:
+        signal.signal(signal.SIGINT, own)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.fullmatch(r"interrupted; kept \d+ of 20 steps of learned; run the same command again to go on", last)
+    done = []
+
+    @contextmanager
+    def counting(description, total):
+        yield done.append
+
+    assert run(Session(tmp_path, counting, lanes=lanes)) == undisturbed
+    assert sum(done) == 18 * 20
+    if kept is not None:
+        assert f"kept {kept} of 20" in last
+        assert sum(n for n in done if n > 9) == 9 * calls, "larger calls report what an earlier run has done"
+
+
 def test_lanes_share_a_program(monkeypatch, undisturbed, no_cache_on_disk):
     copies = []
 
-    def watched(compiled, mesh, copied=devices.copied):
-        copies.append(copied(compiled, mesh))
+    def watched(program, mesh, copy_program=devices.copy_program):
+        copies.append(copy_program(program, mesh))
         return copies[-1]
 
-    monkeypatch.setattr(devices, "copied", watched)
+    monkeypatch.setattr(devices, "copy_program", watched)
+    compiled.forget()
     assert run(Session(lanes=2)) == undisturbed
-    assert len(copies) == 1
-    assert copies[0] is not None
+    assert len(copies) == 5, "init, advance, evaluate, router_state and router_sums of the second lane"
+    assert None not in copies
 
 
 def test_lanes_that_cannot_share_a_program_compile_their_own(monkeypatch, undisturbed):
     asked = []
-    monkeypatch.setattr(devices, "copied", lambda compiled, mesh: asked.append(mesh))
+    monkeypatch.setattr(devices, "copy_program", lambda program, mesh: asked.append(mesh))
+    compiled.forget()
     assert run(Session(lanes=2)) == undisturbed
-    assert asked == [devices.lane_meshes(2)[1]]
+    assert len(asked) == 5
+    assert set(asked) <= set(devices.lane_meshes(2))
 
 
 def test_work_that_a_checkpoint_holds_is_not_done_again(tmp_path):
@@ -112,13 +160,16 @@ def test_the_number_of_fits_at_once_is_kept_for_the_next_start(tmp_path):
     table = planted_table(10)
     fits = leave_one_cell_out(table.grid, PROTOCOL)
     prepared = prepare_table(table, READOUT)
-    first, _ = make_plan(ARM, table, prepared, PROTOCOL, fits, Session(tmp_path, fits_per_program=4, lanes=3))
-    again, trainer = make_plan(ARM, table, prepared, PROTOCOL, fits, Session(tmp_path))
+    job = Job(ARM, table, prepared, PROTOCOL, fits)
+    first = make_plan(job, Session(tmp_path, fits_per_program=4, lanes=3))
+    again = make_plan(job, Session(tmp_path))
     assert first == again == (4, first.bytes_per_device, 3)
-    assert trainer.groups[0].row.shape == (1, 4)
+    groups, meshes = groups_and_meshes(fits, first.fits_per_program, first.lanes)
+    assert groups[0].row.shape == (1, 4)
+    assert len(meshes) == 3
     tokens = table.source.nbytes + table.delta.nbytes
     (tmp_path / PLAN).write_text('{"fits_per_program": -1}')
-    own, _ = make_plan(ARM, table, prepared, PROTOCOL, fits, Session(tmp_path))
+    own = make_plan(job, Session(tmp_path, lanes=2))
     assert own.fits_per_program == 9, "one seed's on a CPU"
     assert tokens < first.bytes_per_device < own.bytes_per_device
 
@@ -129,38 +180,17 @@ def test_the_grouping_of_fits_changes_no_more_than_rounding():
     fits = leave_one_cell_out(table.grid, protocol)
     prepared = prepare_table(table, READOUT)
     columns = [
-        train_arm(make_trainer(ARM, table, prepared, protocol, fits, at_once), ARM, table, protocol, fits, Session())
-        for at_once in (18, 9, 4)
+        train_arm(Job(ARM, table, prepared, protocol, fits), Plan(at_once, 0), Session()) for at_once in (18, 9, 4)
     ]
     for other in columns[1:]:
         for name in ("c_sup", "c_op", "q", "loss"):
             np.testing.assert_allclose(other[name], columns[0][name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("precision", ["default", "highest"])
-def test_training_lowers_for_cuda(precision):
-    table = random_table()
-    protocol = Protocol(seeds=1, restarts=1, steps=5, matmul_precision=precision)
-    group = make_group(table, ARM, protocol, leave_one_cell_out(table.grid, protocol), np.arange(9)[None])
-    program = make_program(ARM, table.grid, dims_of(table, protocol), protocol)
-    prepared = prepare_table(table, READOUT)
-    state = program.init(group)
-    steps = (np.int32(0), np.int32(5))
-    for function, args in (
-        (program.init, (group,)),
-        (program.advance, (state, prepared, group, *steps)),
-        (program.evaluate, (state, prepared, group)),
-    ):
-        lowered = export.export(function, platforms=["cuda"])(*args)
-        assert lowered.platforms == ("cuda",)
-        assert "custom_call @callback" not in lowered.mlir_module(), "nothing calls back to the host"
-    assert ("HIGHEST" in lowered.mlir_module()) == (precision == "highest")
-
-
 def test_the_scale_of_source_tokens_and_of_q_are_factors():
     table = random_table()
     doubled = table._replace(source=2 * table.source)
-    a, b = prepare_table(table, READOUT, 2.0).inputs, prepare_table(doubled, READOUT).inputs
+    a, b = prepare_table(table, READOUT, SourceTransform(2.0)).inputs, prepare_table(doubled, READOUT).inputs
     jax.tree.map(np.testing.assert_array_equal, a, b)
     group = make_group(table, ARM, PROTOCOL, leave_one_cell_out(table.grid, PROTOCOL), np.arange(9)[None])
     one, three = (

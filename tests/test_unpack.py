@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from soopf_jax.errors import UserError
-from soopf_jax.substrates import unpack as module
-from soopf_jax.substrates.unpack import place, unpack
+from soopf_jax.substrates.originals import unpack as module
+from soopf_jax.substrates.originals.unpack import place, unpack
 
 PHOTOS = {"val2017/1.jpg": b"one" * 1000, "val2017/deep/2.jpg": b"two"}
 

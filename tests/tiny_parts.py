@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from soopf_jax.grid import Grid
-from soopf_jax.types import Encoder, EncoderRequest, ImagePairs, Substrate, SubstrateRequest, Window
+from soopf_jax.types import Encoder, EncoderRequest, ImagePairs, Json, Layers, Substrate, SubstrateRequest, Window
 
 GRID = Grid.of(["floor", "wall", "object"], ["hue", "invert", "pattern"])
-PIXELS, PATCHES, CHANNELS = 16, 16, 5
+PIXELS, PATCHES, CHANNELS = 12, 9, 16
+"""As many tokens as in `planted.small_table`, so that both are trained by the same programs."""
 
 
 def image_pair(data_seed: int, pair: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -43,15 +44,35 @@ def encode(images: np.ndarray) -> np.ndarray:
     """A fixed linear map of each 4 x 4 patch, plus a seeded offset so that float16 has something to round."""
     time.sleep(float(os.environ.get("TINY_DELAY", 0)))
     weights = np.random.default_rng(0).standard_normal((48, CHANNELS)).astype(np.float32)
-    patches = images.reshape(-1, 4, 4, 4, 4, 3).swapaxes(2, 3).reshape(len(images), PATCHES, 48)
+    patches = images.reshape(-1, 3, 4, 3, 4, 3).swapaxes(2, 3).reshape(len(images), PATCHES, 48)
     return 1000 + (patches.astype(np.float32) / 255) @ weights
 
 
 def open_encoder(request: EncoderRequest) -> Encoder:
-    """Four by four patches over the whole image."""
+    """Three by three patches over the whole image."""
     return Encoder(
         identity={"name": "tiny-linear", "layer": request.layer},
         encode=encode,
-        window=lambda height, width: Window(0.0, 0.0, float(height), float(width), 4, 4),
+        window=lambda height, width: Window(0.0, 0.0, float(height), float(width), 3, 3),
         batch_size=16,
+    )
+
+
+DEPTH = 3
+
+
+def open_layered(request: EncoderRequest) -> Encoder:
+    """The same with three blocks, each of which adds 10 to the tokens; the final norm adds 100."""
+
+    def forward(images: np.ndarray, layers: Sequence[int | None]) -> list[np.ndarray]:
+        tokens = encode(images)
+        return [tokens + (10 * DEPTH + 100 if layer is None else 10 * layer) for layer in layers]
+
+    def identity(layer: int | None) -> Json:
+        return {"name": "tiny-layered", "layer": layer}
+
+    return open_encoder(request)._replace(
+        identity=identity(request.layer),
+        encode=lambda images: forward(images, [request.layer])[0],
+        layers=Layers(DEPTH, identity, forward),
     )

@@ -1,6 +1,6 @@
 """The paper's other readouts in plain PyTorch, float64, one pair at a time: independent witnesses of the JAX ones.
 
-Written from the paper (Dense Carrier Baseline, Comparators) and DESIGN.md section 4 alone, in the most obvious form:
+Written from the paper (Dense Carrier Baseline, Comparators) and our choices where it is silent, in the plainest form:
 sums over patches and slots are loops, and nothing is shared with the JAX readouts but the names of their parameters.
 """
 
@@ -106,7 +106,7 @@ def bilinear(parameters: Parameters, pair: Pair) -> Output:
 
 def mlp(parameters: Parameters, pair: Pair) -> Output:
     """Two layers on mean-pooled delta; the energy is the outer product of the two heads' posteriors."""
-    delta = in_own_units(pair.delta)
+    delta = pair.delta
     pooled = sum(delta[n] for n in range(len(delta))) / len(delta)
     hidden = functional.gelu(linear(parameters["hidden"], pooled))
     support = functional.softmax(linear(parameters["support"], hidden), dim=0)
@@ -117,10 +117,9 @@ def mlp(parameters: Parameters, pair: Pair) -> Output:
 def attention(parameters: Parameters, pair: Pair) -> Output:
     """Each head attends over the tokens of delta with its own query and reads what it pooled with a linear layer.
 
-    DESIGN.md leaves the tokens' norm and the scores' scale open: here tokens in the pair's own units, not
-    layer-normalised, and <query, token> / sqrt(D).
+    The paper leaves the scale of the scores open: here <query, token> / sqrt(D), of tokens as they are.
     """
-    tokens = list(in_own_units(pair.delta))
+    tokens = list(pair.delta)
     posterior = {}
     for head in ("support", "operation"):
         query = parameters[head]["query"]
@@ -132,12 +131,17 @@ def attention(parameters: Parameters, pair: Pair) -> Output:
 
 def oracle(parameters: Parameters, pair: Pair) -> Output:
     """Delta pooled over the true region, an operation head; all energy on the true support."""
-    delta, share = in_own_units(pair.delta), pair.region[:, pair.support]
+    delta, share = pair.delta, pair.region[:, pair.support]
     pooled = sum(share[n] * delta[n] for n in range(len(delta))) / share.sum()
     hidden = functional.gelu(linear(parameters["hidden"], pooled))
     operation = functional.softmax(linear(parameters["operation"], hidden), dim=0)
     nothing = torch.zeros_like(operation)
     return Output(torch.stack([operation if s == pair.support else nothing for s in range(pair.region.shape[1])]))
+
+
+def scaled(probe: Callable[[Parameters, Pair], Output]) -> Callable[[Parameters, Pair], Output]:
+    """The same probe on delta in the pair's own units."""
+    return lambda parameters, pair: probe(parameters, pair._replace(delta=in_own_units(pair.delta)))
 
 
 READOUTS: Mapping[str, Callable[[Parameters, Pair], Output]] = {
@@ -146,6 +150,9 @@ READOUTS: Mapping[str, Callable[[Parameters, Pair], Output]] = {
     "mlp": mlp,
     "attention": attention,
     "oracle": oracle,
+    "mlp-scaled": scaled(mlp),
+    "attention-scaled": scaled(attention),
+    "oracle-scaled": scaled(oracle),
 }
 
 # ------------------------------------------------------------------------------------------ objectives

@@ -1,6 +1,6 @@
 """The paper's equations in plain PyTorch, float64, one fit at a time: the independent witness of the JAX program.
 
-Written from the paper (Metric, Method, Objectives) and DESIGN.md section 4 alone, in the order of the paper and with
+Written from the paper (Metric, Method, Objectives) and our choices where it is silent, in the paper's order and with
 none of the rearrangements that make the benchmark fast: the router projects every token, every call normalises every
 delta, Q has a row for each observed label only, and a held-out pair never enters a loss.
 """
@@ -147,10 +147,15 @@ def flat_cell_accuracy(parameters: Parameters, assignment: str, pairs: Pairs, he
 
 
 def alignment_matrices(
-    parameters: Parameters, pairs: Pairs, cell: Int[Tensor, "pairs"], held_out_cell: int, tau: float = 0.5
+    parameters: Parameters, pairs: Pairs, cell: Int[Tensor, "pairs"], held_out_cell: int, normalised: bool
 ) -> tuple[Float[Tensor, "s s"], Float[Tensor, "o o"]]:
-    """C_sup and C_op: mean marginals of sh per true support and per true operation, over pairs of observed cells."""
-    grid_share = share(energy(parameters, pairs.source, pairs.delta, tau)).reshape(-1, SUPPORTS, OPERATIONS)
+    """C_sup and C_op: mean marginals of E or sh per true support and true operation, over pairs of observed cells.
+
+    E is in the paper's scale: its saliences sum to the pair's squared change.
+    """
+    grid_share = share(energy(parameters, pairs.source, pairs.delta, 0.5)).reshape(-1, SUPPORTS, OPERATIONS)
+    if not normalised:
+        grid_share = grid_share * pairs.delta.square().sum(dim=(1, 2))[:, None, None]
     kept = cell != held_out_cell
     support, operation = cell // OPERATIONS, cell % OPERATIONS
     C_sup = [grid_share[kept & (support == v)].sum(dim=2).mean(dim=0) for v in range(SUPPORTS)]

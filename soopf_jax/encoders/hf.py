@@ -1,25 +1,25 @@
-"""Vision transformers of the Hugging Face hub as frozen encoders. `hf*.py` alone import torch.
+"""Vision transformers of the Hugging Face hub as frozen encoders. Only `hf*.py` and `torch_module.py` use torch.
 
-In: `dinov3`, `siglip2` and the other names of HUB_IDS, `hf:ID_OR_FOLDER`, or `hf-random:ID_OR_FOLDER` for
-the same architecture with untrained weights; an ID may carry a revision (`owner/name@revision`). Out: an
-Encoder that gives the patch tokens. Hidden layers are counted as transformers does: 0 is what the first
-block receives, l what block l returns, up to the last block's output before the final norm; negative numbers
-count from the end. No layer at all: `last_hidden_state`, the last block's output after the final norm, where
-the model has one for its patches. No other layer gets a norm.
+In: `dinov3`, `siglip2` or another name of HUB_IDS, `hf:ID_OR_FOLDER`, or `hf-random:ID_OR_FOLDER` for the same
+architecture with untrained weights, or `random-dinov3-l` for DINOv3's architecture without any file. An ID may end with
+a revision (`owner/name@revision`). Out: an Encoder that returns patch tokens.
+
+Hidden layers are counted as in transformers. Layer 0 is the input of the first block, and layer l is the output of
+block l without any norm; negative numbers count from the end. If no layer is chosen, the tokens are
+`last_hidden_state`: the output of the last block, after the final norm if the model applies one to its patches.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import PIL
-import psutil
 import torch
 import transformers
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor
 
-from soopf_jax.encoders.hf_architectures import ANY, ARCHITECTURES, HUB_IDS, Architecture
+from soopf_jax.encoders.hf_architectures import ANY, ARCHITECTURES, HUB_IDS, UNTRAINED, Architecture
 from soopf_jax.encoders.hf_checkpoint import (
     Checkpoint,
     config_sha256,
@@ -28,17 +28,26 @@ from soopf_jax.encoders.hf_checkpoint import (
     load_random,
     read_config,
     weights_sha256,
+    without_files,
 )
 from soopf_jax.encoders.hf_preprocess import Preprocessing, pixel_values, read_preprocessing, token_window
+from soopf_jax.encoders.hf_torch import (
+    DTYPE,
+    choose_device,
+    count_from_front,
+    images_per_batch,
+    import_torchvision,
+    torch_encoder,
+)
 from soopf_jax.errors import UserError, unknown_name
-from soopf_jax.types import Encoder, EncoderRequest, Json, Window
+from soopf_jax.types import Encoder, EncoderRequest, Json
 
 RANDOM_SEED = 0
-"""Draws the weights of `hf-random:`."""
+"""The seed of untrained weights."""
 
 
 class Vision(NamedTuple):
-    """A loaded model and all that is needed to read its tokens."""
+    """A loaded model and everything that is needed to read its tokens."""
 
     name: str
     """The hub id or the folder, for messages."""
@@ -51,53 +60,61 @@ class Vision(NamedTuple):
     device: torch.device
 
 
+class Shape(NamedTuple):
+    """What one forward pass shows about a model."""
+
+    prefix: int
+    """Tokens before the patches."""
+    tokens: int
+    """All tokens."""
+    channels: int
+    has_layers: bool
+    """Whether its hidden states are known to be the inputs and outputs of its blocks."""
+
+
 def open_encoder(request: EncoderRequest) -> Encoder:
     """The encoder called `dinov3`, `hf:ID_OR_FOLDER`, `hf-random:ID_OR_FOLDER`, ..."""
     name, _, reference = request.name.partition(":")
-    if name not in ("hf", "hf-random") and request.name not in HUB_IDS:
-        raise unknown_name("encoder", request.name, HUB_IDS, also=", hf:ID_OR_FOLDER or hf-random:ID_OR_FOLDER")
-    pretrained = name != "hf-random"
-    checkpoint = find_checkpoint(HUB_IDS.get(request.name, reference), weights=pretrained)
+    known = (*HUB_IDS, *UNTRAINED)
+    if name not in ("hf", "hf-random") and request.name not in known:
+        raise unknown_name("encoder", request.name, known, also=", hf:ID_OR_FOLDER or hf-random:ID_OR_FOLDER")
+    import_torchvision()
+    pretrained = name != "hf-random" and name not in UNTRAINED
+    if name in UNTRAINED:
+        checkpoint = without_files(UNTRAINED[name])
+    else:
+        checkpoint = find_checkpoint(HUB_IDS.get(request.name, reference), weights=pretrained)
     vision = _load(checkpoint, request.layer, pretrained)
-    prefix, tokens, channels = _look(vision)
-    batch_size = _batch_size(vision, tokens, channels)
+    shape = _look(vision)
 
-    def prepare(images: UInt8[np.ndarray, "images height width 3"]) -> Float[Tensor, "images 3 rows columns"]:
-        return pixel_values(vision.preprocessing, images, vision.device)
-
-    def forward(pixels: Float[Tensor, "images 3 rows columns"]) -> Float[np.ndarray, "images patches channels"]:
-        return _tokens(vision, prefix, pixels)
-
-    def encode(
-        images: UInt8[np.ndarray, "images height width 3"],
-    ) -> Float[np.ndarray, "images patches channels"]:
-        starts = range(0, len(images), batch_size)
-        return np.concatenate([forward(prepare(images[i : i + batch_size])) for i in starts])
-
-    def window(height: int, width: int) -> Window:
-        return token_window(vision.preprocessing, vision.patch, height, width)
+    def forward(
+        pixels: Float[Tensor, "images 3 rows columns"], layers: Sequence[int | None]
+    ) -> list[Float[np.ndarray, "images patches channels"]]:
+        return _tokens(vision, shape.prefix, pixels, layers)
 
     identity = {"name": name, **_identity(vision, checkpoint, pretrained)}
-    return Encoder(identity, encode, window, batch_size, (prepare, forward))
+    depth = vision.model.config.num_hidden_layers if shape.has_layers else None
+    batch_size = _batch_size(vision, shape)
+    return torch_encoder(identity, forward, depth, vision.preprocessing, vision.patch, vision.device, batch_size)
 
 
 def _load(checkpoint: Checkpoint, layer: int | None, pretrained: bool) -> Vision:
-    """The model on its device. What can be wrong with the settings is found before the weights are read."""
+    """Load the model onto its device. All settings are checked before the weights are read."""
     architecture = ARCHITECTURES.get(checkpoint.config.get("model_type", ""), ANY)
     config = read_config(checkpoint, architecture)
     patch = _patch_size(checkpoint, config)
-    layer = _layer(layer, config.num_hidden_layers)
+    layer = count_from_front(layer, config.num_hidden_layers)
     preprocessing = _preprocessing(checkpoint, architecture, config, pretrained)
     if pretrained:
         model = load_pretrained(checkpoint, architecture, config)
     else:
         model = load_random(architecture, config, RANDOM_SEED)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = choose_device()
     return Vision(checkpoint.name, model.to(device), architecture, preprocessing, patch, layer, device)
 
 
 def _identity(vision: Vision, checkpoint: Checkpoint, pretrained: bool) -> Json:
-    """All that decides the tokens, and no path: equal files in two folders are the same encoder."""
+    """Everything that determines the tokens. It holds no path: equal files in two folders are the same encoder."""
     return {
         "hub_id": checkpoint.hub_id,
         "revision": checkpoint.revision,
@@ -107,7 +124,7 @@ def _identity(vision: Vision, checkpoint: Checkpoint, pretrained: bool) -> Json:
         "preprocessing": vision.preprocessing._asdict(),
         "layer": vision.layer,
         "final_norm": vision.architecture.final_norm,
-        "dtype": "bfloat16 autocast" if vision.device.type == "cuda" else "float32",
+        "dtype": DTYPE,
         "versions": {
             "torch": torch.__version__,
             "transformers": transformers.__version__,
@@ -120,7 +137,7 @@ def _identity(vision: Vision, checkpoint: Checkpoint, pretrained: bool) -> Json:
 
 
 def _patch_size(checkpoint: Checkpoint, config: Any) -> tuple[int, int]:
-    """(height, width) of a patch; an error for a model that has none."""
+    """(height, width) of a patch; a UserError for a model without patches."""
     match getattr(config, "patch_size", None), getattr(config, "num_hidden_layers", None):
         case int(side), int():
             return side, side
@@ -132,19 +149,8 @@ def _patch_size(checkpoint: Checkpoint, config: Any) -> tuple[int, int]:
     )
 
 
-def _layer(layer: int | None, blocks: int) -> int | None:
-    """The layer counted from the front."""
-    if layer is None:
-        return None
-    if not -blocks - 1 <= layer <= blocks:
-        raise UserError(
-            f"there is no layer {layer}; choose 0 (embeddings) to {blocks} (last block), or -1 for the last"
-        )
-    return layer % (blocks + 1)
-
-
 def _preprocessing(checkpoint: Checkpoint, architecture: Architecture, config: Any, pretrained: bool) -> Preprocessing:
-    """The checkpoint's own preprocessing; untrained weights may do with the usual one of their kind."""
+    """The checkpoint's own preprocessing. Untrained weights may fall back to the default of their architecture."""
     settings = checkpoint.preprocessor
     if settings is None:
         if pretrained or architecture.processor is None:
@@ -167,41 +173,41 @@ def _image_size(config: Any) -> tuple[int, int]:
 
 
 def _tokens(
-    vision: Vision, prefix: int, pixels: Float[Tensor, "images 3 rows columns"]
-) -> Float[np.ndarray, "images patches channels"]:
-    """Patch tokens of one batch."""
+    vision: Vision, prefix: int, pixels: Float[Tensor, "images 3 rows columns"], layers: Sequence[int | None]
+) -> list[Float[np.ndarray, "images patches channels"]]:
+    """Patch tokens of one batch at each of the layers, from one pass."""
     rows, columns = (side // patch for side, patch in zip(pixels.shape[2:], vision.patch, strict=True))
-    output = _forward(vision, pixels, hidden_states=vision.layer is not None)
-    hidden = output.last_hidden_state if vision.layer is None else output.hidden_states[vision.layer]
-    tokens = hidden[:, prefix:].float().cpu().numpy()
-    if tokens.shape[1] != rows * columns:
-        raise UserError(
-            f"{vision.name} gives {tokens.shape[1]} tokens for {rows} x {columns} patches; "
-            "choose a model that keeps one token per patch"
-        )
-    return tokens
+    output = _forward(vision, pixels, hidden_states=any(layer is not None for layer in layers))
+    states = [output.last_hidden_state if layer is None else output.hidden_states[layer] for layer in layers]
+    found = [state[:, prefix:].float().cpu().numpy() for state in states]
+    for tokens in found:
+        if tokens.shape[1] != rows * columns:
+            raise UserError(
+                f"{vision.name} gives {tokens.shape[1]} tokens for {rows} x {columns} patches; "
+                "choose a model that keeps one token per patch"
+            )
+    return found
 
 
 @torch.inference_mode()
 def _forward(vision: Vision, pixels: Float[Tensor, "images 3 rows columns"], hidden_states: bool) -> Any:
-    """The model's own output, of its own class."""
+    """Run the model. The type of the output depends on the model."""
     extra: dict[str, Any] = {"output_hidden_states": True} if hidden_states else {}
     if vision.architecture.noise:
         patches = (pixels.shape[2] // vision.patch[0]) * (pixels.shape[3] // vision.patch[1])
         extra["noise"] = torch.arange(patches, device=vision.device).float().expand(len(pixels), -1)
-    with _precision(vision.device):
-        return vision.model(pixel_values=pixels, **extra)
-
-
-def _precision(device: torch.device) -> AbstractContextManager[Any]:
-    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+    return vision.model(pixel_values=pixels, **extra)
 
 
 # ------------------------------------------------------------------------------------- looking before leaping
 
 
-def _look(vision: Vision) -> tuple[int, int, int]:
-    """Run one black image; (tokens before the patches, tokens in all, channels), where they are as expected."""
+def _look(vision: Vision) -> Shape:
+    """Encode one black image and check the output.
+
+    Raises:
+        UserError: The model cannot encode the image, or its tokens are not the expected ones.
+    """
     height, width = _image_size(vision.model.config)
     try:
         black = np.zeros((1, height, width, 3), np.uint8)
@@ -210,7 +216,7 @@ def _look(vision: Vision) -> tuple[int, int, int]:
         _, tokens, channels = output.last_hidden_state.shape
     except UserError:
         raise
-    except Exception as error:  # the model's own code, of any architecture
+    except Exception as error:  # code of any architecture may raise anything
         raise UserError(
             f"{vision.name} gives no patch tokens for an image as its preprocessing makes it ({error}); "
             "choose another model"
@@ -225,36 +231,35 @@ def _look(vision: Vision) -> tuple[int, int, int]:
             f"{vision.name} gives {tokens} tokens for {window.rows} x {window.columns} patches, not one per patch and "
             f"{' or '.join(map(str, expected))} before them; choose another model"
         )
-    _check_layers(vision, output)
-    return prefix, tokens, channels
-
-
-@torch.inference_mode()
-def _check_layers(vision: Vision, output: Any) -> None:
-    """There is one hidden state per block and one before, and the final norm turns the last one into the output."""
-    hidden, last = output.hidden_states, output.last_hidden_state
-    final_norm = vision.architecture.final_norm
-    if final_norm == "unknown" and vision.layer is None:
-        return
-    blocks = vision.model.config.num_hidden_layers
-    agree = [state.shape for state in hidden or ()] == [last.shape] * (blocks + 1)
-    if agree and final_norm != "unknown":
-        with _precision(vision.device):
-            normed = hidden[-1] if final_norm == "none" else vision.model.get_submodule(final_norm)(hidden[-1])
-        agree = torch.allclose(normed.float(), last.float(), rtol=1e-3, atol=1e-3)
-    if not agree:
+    has_layers = _layers_agree(vision, output)
+    if not has_layers and (vision.architecture.final_norm != "unknown" or vision.layer is not None):
         raise UserError(
             f"{type(vision.model).__name__} of transformers {transformers.__version__} gives other hidden layers than "
             "this program knows; use another version of transformers, or another model"
         )
+    return Shape(prefix, tokens, channels, has_layers)
 
 
-def _batch_size(vision: Vision, tokens: int, channels: int) -> int:
-    """Images that a quarter of the free memory holds, as others wait prepared; no more than pays off."""
-    on_gpu = vision.device.type == "cuda"
-    free = torch.cuda.mem_get_info(vision.device)[0] if on_gpu else psutil.virtual_memory().available
-    config = vision.model.config
-    kept = config.num_hidden_layers + 1 if vision.layer is not None else 0
+@torch.inference_mode()
+def _layers_agree(vision: Vision, output: Any) -> bool:
+    """Whether there is one hidden state before each block and one after the last.
+
+    The final norm, if it is known, must also turn the last hidden state into the output.
+    """
+    hidden, last = output.hidden_states, output.last_hidden_state
+    final_norm = vision.architecture.final_norm
+    blocks = vision.model.config.num_hidden_layers
+    agree = [state.shape for state in hidden or ()] == [last.shape] * (blocks + 1)
+    if not agree or final_norm == "unknown":
+        return agree
+    normed = hidden[-1] if final_norm == "none" else vision.model.get_submodule(final_norm)(hidden[-1])
+    return torch.allclose(normed.float(), last.float(), rtol=1e-3, atol=1e-3)
+
+
+def _batch_size(vision: Vision, shape: Shape) -> int:
+    """The number of images per batch that memory allows, if every hidden layer is kept."""
+    config, tokens = vision.model.config, shape.tokens
     # A block holds the residual, its norm, q, k, v, the attention's output and the MLP's two wide layers.
-    floats = tokens * channels * (16 + kept) + tokens**2 * getattr(config, "num_attention_heads", 16)
-    return int(min(max(free // 4 // (4 * floats), 1), 256 if on_gpu else 32))
+    held = 16 + config.num_hidden_layers + 1
+    floats = tokens * shape.channels * held + tokens**2 * getattr(config, "num_attention_heads", 16)
+    return images_per_batch(vision.device, floats)

@@ -1,8 +1,8 @@
-"""The encoders by name and the architectures by model type: data only.
+"""Tables of the named encoders and of the known architectures.
 
-A row of ARCHITECTURES names what no checkpoint tells: the class that gives its patch tokens, the tokens
-before them, the norm after the last block. The image processor fixes the order of the transform (see
-hf_preprocess.PROCESSORS).
+An entry of ARCHITECTURES holds what a checkpoint does not say: the class that returns patch tokens, the number of
+tokens before them, and the norm after the last block. The image processor determines the order of the preprocessing
+steps (see hf_preprocess.PROCESSORS).
 """
 
 from collections.abc import Mapping
@@ -13,26 +13,26 @@ from soopf_jax.types import Json
 
 
 class Architecture(NamedTuple):
-    """How to read patch tokens off one kind of model."""
+    """How to get patch tokens from one kind of model."""
 
     model: str
     """Its class in transformers."""
     class_tokens: int | None
-    """Tokens before the registers and the patches; None: to be seen from the output."""
+    """The number of tokens before the registers and the patches; None: found from the output."""
     final_norm: str
     """The module between the last block and `last_hidden_state`; `none`: no norm; `unknown`: not checked."""
     processor: str | None
-    """Its usual image processor class, for where the checkpoint names none."""
+    """The image processor class to use if the checkpoint names none."""
     other_parts: tuple[str, ...] = ()
-    """How weights start that a checkpoint may hold beyond this class: heads, decoders, text towers."""
+    """Prefixes of the weights that a checkpoint may hold and this class does not use: heads, decoders, text towers."""
     options: Json = MappingProxyType({})
-    """Keywords of the class."""
+    """Keyword arguments for the class."""
     overrides: Json = MappingProxyType({})
-    """Values that replace the config's."""
+    """Values that replace those of the config."""
     any_size: bool = False
-    """Whether it takes images of other sizes than its config's."""
+    """Whether it accepts images of other sizes than the config names."""
     noise: bool = False
-    """Whether it shuffles patches by a noise input, which must then be in ascending order."""
+    """Whether it shuffles patches by a noise input. Ascending noise then keeps their order."""
 
 
 HUB_IDS: Mapping[str, str] = {
@@ -46,6 +46,30 @@ HUB_IDS: Mapping[str, str] = {
     "clip-l": "openai/clip-vit-large-patch14",
     "mae-b": "facebook/vit-mae-base",
 }
+UNGATED: Mapping[str, str] = {
+    "facebook/dinov3-vitl16-pretrain-lvd1689m": "dinov3-timm",
+    "facebook/dinov3-vitb16-pretrain-lvd1689m": "dinov3-timm-b",
+    "facebook/dinov3-vits16-pretrain-lvd1689m": "dinov3-timm-s",
+}
+"""Gated repositories and the encoders that read copies of the same weights without a request for access."""
+
+
+def _dinov3(width: int, depth: int, heads: int) -> Json:
+    """The config of a DINOv3 ViT/16 as its conversion script in transformers has it."""
+    return {
+        "model_type": "dinov3_vit",
+        "hidden_size": width,
+        "intermediate_size": 4 * width,
+        "num_hidden_layers": depth,
+        "num_attention_heads": heads,
+        "num_register_tokens": 4,
+        "image_size": 224,
+        "patch_size": 16,
+    }
+
+
+UNTRAINED: Mapping[str, Json] = {"random-dinov3-l": _dinov3(1024, 24, 16), "random-dinov3-s": _dinov3(384, 12, 6)}
+"""Architectures that are opened with untrained weights, without any file, by their configs."""
 
 _DINOV2 = Architecture("Dinov2Model", 1, "layernorm", "BitImageProcessor", ("classifier.",), any_size=True)
 _SIGLIP = Architecture(
@@ -55,7 +79,7 @@ _SIGLIP = Architecture(
     "SiglipImageProcessor",
     ("text_model.", "logit_scale", "logit_bias"),
 )
-# CLIP's post_layernorm is for the pooled class token alone: patch tokens leave the model without a norm.
+# CLIP applies post_layernorm only to the pooled class token. Its patch tokens have no final norm.
 _CLIP = Architecture(
     "CLIPVisionModel",
     1,
@@ -98,7 +122,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         noise=True,
     ),
 }
-"""By the `model_type` of the config."""
+"""The known architectures by the `model_type` of the config."""
 
 ANY = Architecture("AutoModel", None, "unknown", None, ("classifier.",))
-"""Any other model type: what can be learnt from its output is."""
+"""Any other model type. Its properties are found from its output where possible."""

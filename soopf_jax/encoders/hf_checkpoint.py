@@ -1,8 +1,8 @@
-"""Checkpoints of the Hugging Face hub or of a folder: find the files, load the model, say what is wrong.
+"""Finds and loads checkpoints from the Hugging Face hub or from a folder.
 
-In: `owner/name`, `owner/name@revision` or a folder. Out: a float32 model in eval mode whose every weight
-came from safetensors, or from a seed. A hub id becomes the folder of one commit in the hub's own cache, so
-that there is one way to load and the commit is known. Code from a checkpoint is never run.
+In: `owner/name`, `owner/name@revision` or a folder. Out: a float32 model in eval mode. All of its weights come from
+safetensors files, or from a seed. A hub id is first resolved to the folder of one commit in the hub's cache. This way
+the commit is known, and all checkpoints are loaded from folders. Code from a checkpoint is never run.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError
 
-from soopf_jax.encoders.hf_architectures import Architecture
+from soopf_jax.encoders.hf_architectures import UNGATED, Architecture
 from soopf_jax.errors import UserError
 from soopf_jax.types import Json
 
@@ -38,29 +38,43 @@ _VOLATILE = ("_name_or_path", "transformers_version", "architectures", "dtype", 
 class Checkpoint(NamedTuple):
     """The files of one model."""
 
-    folder: Path
+    folder: Path | None
+    """None for an architecture without files."""
     hub_id: str | None
-    """None: a folder of the user's."""
+    """None for a folder of the user."""
     revision: str | None
     """The commit on the hub."""
     config: Json
     """`config.json`."""
     preprocessor: Json | None
-    """The settings of the image processor; None where there is no such file."""
+    """The settings of the image processor; None if there is no such file."""
     weights: tuple[Path, ...]
-    """The safetensors files; none where no weights were asked for."""
+    """The safetensors files; empty if no weights were asked for."""
 
     @property
     def name(self) -> str:
-        """What to call it in a message."""
-        return self.hub_id or str(self.folder)
+        """Its name in messages."""
+        return self.hub_id or str(self.folder or self.config["model_type"])
+
+
+def without_files(config: Json) -> Checkpoint:
+    """An architecture for untrained weights, from its config alone."""
+    return Checkpoint(None, None, None, config, None, ())
 
 
 # ------------------------------------------------------------------------------------------------- finding it
 
 
 def find_checkpoint(reference: str, weights: bool) -> Checkpoint:
-    """The checkpoint in a folder or on the hub; downloads what is not there, the `weights` only if asked."""
+    """Find a checkpoint in a folder or on the hub. Missing files are downloaded.
+
+    Args:
+        reference: A folder, `owner/name` or `owner/name@revision`.
+        weights: Whether the weights are needed too.
+
+    Raises:
+        UserError: There is no such checkpoint, it cannot be downloaded, or it lacks files.
+    """
     if not reference:
         raise UserError("a hub id or a folder must follow the colon, such as hf:facebook/dinov2-small")
     hub_id, revision, folder = None, None, Path(reference).expanduser()
@@ -68,7 +82,7 @@ def find_checkpoint(reference: str, weights: bool) -> Checkpoint:
         if reference.startswith(("/", ".", "~")):
             raise UserError(f"no folder '{reference}'; check the path, or give a hub id such as facebook/dinov2-small")
         hub_id, _, wanted = reference.partition("@")
-        folder = _download(hub_id, wanted or "main", SETTINGS + WEIGHTS * weights)
+        folder = download(hub_id, wanted or "main", SETTINGS + WEIGHTS * weights)
         revision = folder.name
     config = _read_json(folder / "config.json")
     if config is None:
@@ -79,7 +93,7 @@ def find_checkpoint(reference: str, weights: bool) -> Checkpoint:
     return Checkpoint(folder, hub_id, revision, config, preprocessor, files)
 
 
-def _download(hub_id: str, revision: str, patterns: list[str]) -> Path:
+def download(hub_id: str, revision: str, patterns: list[str]) -> Path:
     """The folder of one commit in the hub's cache."""
     try:
         return Path(snapshot_download(hub_id, revision=revision, allow_patterns=patterns))
@@ -88,7 +102,7 @@ def _download(hub_id: str, revision: str, patterns: list[str]) -> Path:
     except GatedRepoError as error:
         raise UserError(
             f"{hub_id} is gated and you have no access: accept its terms at {constants.ENDPOINT}/{hub_id}, "
-            "then log in with `hf auth login` or set HF_TOKEN"
+            f"then log in with `hf auth login` or set HF_TOKEN{_ungated(hub_id)}"
         ) from error
     except RepositoryNotFoundError as error:
         raise UserError(
@@ -104,11 +118,17 @@ def _download(hub_id: str, revision: str, patterns: list[str]) -> Path:
             f"{remedy} and try again, or give a folder"
         ) from error
     except Exception as error:  # the many ways in which a transfer or the disk may fail
-        raise UserError(f"cannot download {hub_id}: {_first_line(error)}; put that right and try again") from error
+        raise UserError(f"cannot download {hub_id}: {first_line(error)}; put that right and try again") from error
+
+
+def _ungated(hub_id: str) -> str:
+    """How to do without access, where the same weights are published elsewhere as well."""
+    copy = UNGATED.get(hub_id)
+    return f"; or use timm's ungated copy of the same weights, under the same licence: --encoder {copy}" if copy else ""
 
 
 def _weight_files(folder: Path, reference: str) -> tuple[Path, ...]:
-    """`model.safetensors`, or the files that the index of a split one names."""
+    """`model.safetensors`, or the files that its index names if the weights are split."""
     whole = folder / "model.safetensors"
     if whole.is_file():
         return (whole,)
@@ -128,7 +148,7 @@ def _weight_files(folder: Path, reference: str) -> tuple[Path, ...]:
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file, None where there is no file."""
+    """The JSON object in a file; None if there is no file."""
     if not path.is_file():
         return None
     try:
@@ -153,7 +173,7 @@ def weights_sha256(checkpoint: Checkpoint) -> Mapping[str, str]:
 
 
 def config_sha256(config: Json) -> str:
-    """SHA-256 of a config but for what does not change the tokens: where, when and in which dtype it was made."""
+    """SHA-256 of a config without the entries that do not affect the tokens, such as paths, versions and dtypes."""
     kept = {key: value for key, value in config.items() if key not in _VOLATILE}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
@@ -162,7 +182,7 @@ def config_sha256(config: Json) -> str:
 
 
 def read_config(checkpoint: Checkpoint, architecture: Architecture) -> Any:
-    """The config object of the vision model; a CLIP or SigLIP config holds it beside the text model's."""
+    """The config object of the vision model. In CLIP and SigLIP it is a part of the whole model's config."""
     kind = checkpoint.config.get("model_type")
     if kind not in transformers.CONFIG_MAPPING:
         raise UserError(
@@ -171,9 +191,12 @@ def read_config(checkpoint: Checkpoint, architecture: Architecture) -> Any:
         )
     try:
         with _quiet():
-            config = transformers.AutoConfig.from_pretrained(
-                checkpoint.folder, local_files_only=True, trust_remote_code=False
-            )
+            if checkpoint.folder is None:
+                config = transformers.AutoConfig.for_model(**checkpoint.config)
+            else:
+                config = transformers.AutoConfig.from_pretrained(
+                    checkpoint.folder, local_files_only=True, trust_remote_code=False
+                )
     except (ValueError, TypeError, KeyError, OSError, ImportError, StrictDataclassError) as error:
         raise UserError(f"the config.json of {checkpoint.name} is faulty ({error}); get the file again") from error
     config = getattr(config, "vision_config", config)
@@ -183,7 +206,11 @@ def read_config(checkpoint: Checkpoint, architecture: Architecture) -> Any:
 
 
 def load_pretrained(checkpoint: Checkpoint, architecture: Architecture, config: Any) -> Any:
-    """The model with the checkpoint's weights, every one of them and no others."""
+    """The model with the weights of the checkpoint.
+
+    Raises:
+        UserError: The weights cannot be read, or are not exactly those that the model needs.
+    """
     try:
         with _quiet():
             model, info = getattr(transformers, architecture.model).from_pretrained(
@@ -199,7 +226,7 @@ def load_pretrained(checkpoint: Checkpoint, architecture: Architecture, config: 
             )
     except (RuntimeError, ValueError, TypeError, OSError, ImportError, SafetensorError) as error:
         raise UserError(
-            f"the weights of {checkpoint.name} cannot be loaded: {_first_line(error)}; get the files again"
+            f"the weights of {checkpoint.name} cannot be loaded: {first_line(error)}; get the files again"
         ) from error
     faults = {
         "lacks weights": info["missing_keys"],
@@ -209,14 +236,14 @@ def load_pretrained(checkpoint: Checkpoint, architecture: Architecture, config: 
     for fault, keys in faults.items():
         if keys:
             raise UserError(
-                f"{checkpoint.name} {fault}, such as {min(keys)} ({len(keys)} in all), so that its config.json and its "
-                "weights do not belong together; get both again"
+                f"{checkpoint.name} {fault}, such as {min(keys)} ({len(keys)} in all): its config.json and its weights "
+                "do not belong together; get both again"
             )
     return model.eval().requires_grad_(False)
 
 
 def load_random(architecture: Architecture, config: Any, seed: int) -> Any:
-    """The same architecture with the weights that its class draws before training."""
+    """The same architecture with random weights, initialised by its class."""
     with _quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if architecture.model == "AutoModel":
@@ -226,13 +253,14 @@ def load_random(architecture: Architecture, config: Any, seed: int) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error that says something."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bars, and no table of the heads that are left out: what matters is raised as an error."""
+    """Turn off the progress bars and warnings of transformers. Everything that matters is raised as an error."""
     logging = transformers.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -1,9 +1,9 @@
-"""Images to pixel values as a checkpoint's `preprocessor_config.json` says, without torchvision.
+"""Preprocesses images as a checkpoint's `preprocessor_config.json` says, without torchvision.
 
-In: uint8 images of one size. Out: the model's input, and where its patches lie in the images. The hub's
-processor classes differ in one thing that no JSON tells, the order: DINOv3's rescales to floats and then
-resizes, the others resize the uint8 image. So do we, with the two resize functions that those classes end up
-calling: torch's `interpolate(antialias=True)` for floats and Pillow's for uint8.
+In: uint8 images of one size. Out: the model's input, and where its patches lie in the images. The order of the steps
+depends on the processor class and is not in the JSON file: DINOv3's class rescales to floats and then resizes, and the
+others resize the uint8 image. This module follows the same order and calls the same two resize functions as those
+classes: torch's `interpolate(antialias=True)` for floats and Pillow's for uint8.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,8 @@ from soopf_jax.types import Json, Window
 
 RESIZE_UINT8_FIRST = "resize-uint8-first"
 RESCALE_FIRST = "rescale-first"
+TIMM = "timm"
+"""The processor of timm's own transform, which no file of the hub names."""
 
 _CLIP = {
     "image_mean": (0.48145466, 0.4578275, 0.40821073),
@@ -44,7 +46,7 @@ COMMON: Json = {
     "rescale_factor": 1 / 255,
     "do_normalize": True,
 }
-"""What the classes below have in common."""
+"""The defaults that the classes below share."""
 
 PROCESSORS: Mapping[str, Json] = {
     "BeitImageProcessor": _HALF,
@@ -59,7 +61,7 @@ PROCESSORS: Mapping[str, Json] = {
     "SiglipImageProcessor": {**_HALF, "default_to_square": False},
     "ViTImageProcessor": {**_HALF, "resample": int(Image.Resampling.BILINEAR)},
 }
-"""The hub's processor classes: what they do where the JSON is silent, and the order, which it never tells."""
+"""The defaults of the hub's processor classes, and the order of their steps, which the JSON file never holds."""
 
 _KNOWN_STEPS = (
     "do_resize",
@@ -72,7 +74,7 @@ _KNOWN_STEPS = (
 
 
 class Preprocessing(NamedTuple):
-    """All that decides the pixel values; goes into the encoder's identity as it is."""
+    """Everything that determines the pixel values. It is part of the encoder's identity."""
 
     processor: str
     """The hub's processor class."""
@@ -81,7 +83,7 @@ class Preprocessing(NamedTuple):
     resize: tuple[int, int] | int | None
     """(height, width), or the length of the shortest edge, or no resize."""
     resample: str
-    """`bilinear`, `bicubic`, ...; antialiased, as Pillow always does and torch when asked."""
+    """`bilinear`, `bicubic`, ...; always antialiased."""
     crop: tuple[int, int] | None
     """(height, width) of the centre crop."""
     scale: float
@@ -94,7 +96,15 @@ class Preprocessing(NamedTuple):
 
 
 def read_preprocessing(settings: Json, default_processor: str | None) -> Preprocessing:
-    """The content of `preprocessor_config.json` -> the steps to take. No key, or null: the class's default."""
+    """The steps that a `preprocessor_config.json` asks for.
+
+    Args:
+        settings: The content of the file. The class's default replaces a key that is missing or null.
+        default_processor: The processor class to use if the file names none.
+
+    Raises:
+        UserError: The file asks for something that is not supported.
+    """
     given = settings.get("image_processor_type") or settings.get("feature_extractor_type") or default_processor
     if given is None:
         raise UserError("preprocessor_config.json does not name its image_processor_type; add it")
@@ -124,7 +134,7 @@ def read_preprocessing(settings: Json, default_processor: str | None) -> Preproc
 
 
 def _size(size: object, square: bool) -> tuple[int, int] | int:
-    """`{height, width}` or a pair -> (height, width); `{shortest_edge}` -> its length; a number -> either."""
+    """(height, width), or the length of the shortest edge. A single number means a square if `square`, else an edge."""
     if isinstance(size, Mapping):
         keys = {key for key, value in size.items() if value is not None}
         if keys == {"shortest_edge"}:
@@ -163,7 +173,7 @@ def resized_size(preprocessing: Preprocessing, height: int, width: int) -> tuple
         case None:
             return height, width
         case int(edge):
-            # The longer edge is cut to an integer, as the hub's classes do, not rounded.
+            # The longer edge is truncated to an integer, not rounded, as in the hub's classes.
             return (edge, int(edge * width / height)) if height <= width else (int(edge * height / width), edge)
         case size:
             return size
@@ -179,11 +189,13 @@ def crop_box(preprocessing: Preprocessing, height: int, width: int) -> tuple[int
             f"images of {height} x {width} pixels are smaller than the centre crop of {rows} x {columns} in "
             "preprocessor_config.json; enlarge its size or give larger images"
         )
+    if preprocessing.processor == TIMM:  # torchvision rounds half a pixel to the even neighbour, the hub's classes down
+        return round((height - rows) / 2), round((width - columns) / 2), rows, columns
     return (height - rows) // 2, (width - columns) // 2, rows, columns
 
 
 def token_window(preprocessing: Preprocessing, patch: tuple[int, int], height: int, width: int) -> Window:
-    """What the patches of a `height` x `width` image cover, in its own pixels."""
+    """The part of a `height` x `width` image that the patches cover, in pixels of that image."""
     resized_height, resized_width = resized_size(preprocessing, height, width)
     top, left, crop_height, crop_width = crop_box(preprocessing, resized_height, resized_width)
     rows, columns = crop_height // patch[0], crop_width // patch[1]
@@ -222,14 +234,14 @@ def pixel_values(
 
 
 def _channels_first(images: UInt8[np.ndarray, "images rows columns 3"], device: torch.device) -> Tensor:
-    # torch.tensor copies: the array may be read-only, as a memory map is, which from_numpy warns about.
+    # torch.tensor makes a copy. from_numpy would warn about a read-only array, such as a memory map.
     return torch.tensor(images).to(device).permute(0, 3, 1, 2).contiguous().float()
 
 
 def resize_uint8(
     images: UInt8[np.ndarray, "images height width 3"], size: tuple[int, int], resample: str
 ) -> UInt8[np.ndarray, "images rows columns 3"]:
-    """Pillow's resize, image by image on all cores: it lets go of the interpreter lock."""
+    """Resize with Pillow, in several threads. Pillow releases the interpreter lock."""
     method = Image.Resampling[resample.upper()]
 
     def resize(image: np.ndarray) -> np.ndarray:
@@ -240,7 +252,7 @@ def resize_uint8(
 
 
 def resize_float(images: Float[Tensor, "images 3 height width"], size: tuple[int, int], resample: str) -> Tensor:
-    """The antialiased resize that torchvision calls for floats."""
+    """Resize with antialiasing, by the function that torchvision calls for floats."""
     if resample not in ("bilinear", "bicubic"):
         raise UserError(f"resampling '{resample}' of float images is not supported; use bilinear (2) or bicubic (3)")
     return torch.nn.functional.interpolate(images, size=size, mode=resample, antialias=True, align_corners=False)

@@ -1,4 +1,4 @@
-"""What the built-in encoders do to an image before they look at it."""
+"""The preprocessing of the built-in encoders."""
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -8,7 +8,7 @@ from soopf_jax.types import Window
 
 
 def resized(images: UInt8[np.ndarray, "images height width 3"], side: int) -> UInt8[np.ndarray, "images side side 3"]:
-    """Antialiased bilinear resize to a square; images of that size pass untouched."""
+    """Resize to a square, bilinear and antialiased. Images of that size stay unchanged."""
     if images.shape[1:3] == (side, side):
         return images
     return np.stack(
@@ -24,5 +24,5 @@ def normalised(
 
 
 def whole_image(height: int, width: int, patches: int) -> Window:
-    """The window of an encoder that squeezes the whole image into a square of patches x patches."""
+    """The window of an encoder that resizes the whole image to a square of patches x patches."""
     return Window(0.0, 0.0, float(height), float(width), patches, patches)

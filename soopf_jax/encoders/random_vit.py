@@ -1,10 +1,12 @@
 """`random-vit` and `random-vit-s`: frozen, randomly initialised ViT-L/16 and ViT-S/16 in Flax, as untrained controls.
 
-The architecture is the usual pre-norm ViT with a CLS token and learned position embeddings; every weight is drawn from
-a normal truncated at two standard deviations of 0.02, every bias is zero, LayerNorms are the identity at first.
+The architecture is the usual pre-norm ViT with a CLS token and position embeddings. Every weight is drawn from a normal
+distribution with standard deviation 0.02, truncated at two standard deviations. Every bias is zero, and every LayerNorm
+has scale 1.
 """
 
 import hashlib
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -17,7 +19,7 @@ from jaxtyping import Array, Float, PyTree, UInt8
 
 from soopf_jax.encoders.images import normalised, resized, whole_image
 from soopf_jax.errors import UserError
-from soopf_jax.types import Encoder, EncoderRequest
+from soopf_jax.types import Encoder, EncoderRequest, Json, Layers
 
 SIDE, PATCH = 224, 16
 PATCHES = SIDE // PATCH
@@ -53,25 +55,30 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    """Patch tokens after `layer` blocks: 0 are the embeddings; None: all blocks and the final norm."""
+    """Patch tokens after `layer` blocks. 0 means the embeddings, None means all blocks and the final norm."""
 
     shape: Shape
     layer: int | None = None
 
-    @nn.compact
     def __call__(self, images: Float[Array, "images 224 224 3"]) -> Float[Array, "images 196 channels"]:
-        """Row-major patch tokens, the CLS token dropped."""
+        """Patch tokens in row-major order, without the CLS token."""
+        return self.states(images)[-1]
+
+    @nn.compact
+    def states(self, images: Float[Array, "images 224 224 3"]) -> list[Float[Array, "images 196 channels"]]:
+        """The patch tokens of layers 0 to `layer`; with `layer` None, of all blocks and then after the final norm."""
         width, depth, heads = self.shape
         patches = nn.Conv(width, (PATCH, PATCH), (PATCH, PATCH), kernel_init=_weights, name="patches")(images)
         patches = patches.reshape(len(images), PATCHES**2, width)
         cls = self.param("cls", _weights, (1, 1, width))
         tokens = jnp.concatenate([jnp.tile(cls, (len(images), 1, 1)), patches], axis=1)
         tokens = tokens + self.param("positions", _weights, (1, PATCHES**2 + 1, width))
+        states = [tokens]
         for number in range(depth if self.layer is None else self.layer):
-            tokens = Block(heads, name=f"block_{number}")(tokens)
+            states.append(Block(heads, name=f"block_{number}")(states[-1]))
         if self.layer is None:
-            tokens = nn.LayerNorm(epsilon=1e-6, name="final_norm")(tokens)
-        return tokens[:, 1:]
+            states.append(nn.LayerNorm(epsilon=1e-6, name="final_norm")(states[-1]))
+        return [state[:, 1:] for state in states]
 
 
 def open_encoder(request: EncoderRequest) -> Encoder:
@@ -82,25 +89,49 @@ def open_encoder(request: EncoderRequest) -> Encoder:
         if not -shape.depth - 1 <= layer <= shape.depth:
             raise UserError(f"{request.name} has layers 0 to {shape.depth}, not {layer}; choose --layer among them")
         layer %= shape.depth + 1
-    model = ViT(shape, layer)
-    params = jax.jit(model.init)(jax.random.key(WEIGHT_SEED), jnp.zeros((1, SIDE, SIDE, 3)))
-    forward = jax.jit(model.apply)
+    whole = ViT(shape)
+    params = jax.jit(whole.init)(jax.random.key(WEIGHT_SEED), jnp.zeros((1, SIDE, SIDE, 3)))
+    own = _read_by(layer, params)
+    one_layer = jax.jit(ViT(shape, layer).apply)
+    every_layer = jax.jit(partial(whole.apply, method=whole.states))
 
     def encode(images: UInt8[np.ndarray, "images height width 3"]) -> Float[np.ndarray, "images 196 channels"]:
-        """Tokens in batches of one size, so that the forward pass is compiled once."""
-        inputs = normalised(resized(images, SIDE))
-        padded = np.pad(inputs, ((0, -len(inputs) % BATCH), (0, 0), (0, 0), (0, 0)))
-        tokens = [np.asarray(forward(params, batch)) for batch in np.split(padded, len(padded) // BATCH)]
-        return np.concatenate(tokens)[: len(images)]
+        return _in_batches(lambda batch: [one_layer(own, batch)], images)[0]
 
-    identity = {
-        "name": request.name,
-        "version": "1",
-        "shape": list(shape),
-        "layer": layer,
-        "weights": _content_hash(params),
-    }
-    return Encoder(identity, encode, partial(whole_image, patches=PATCHES), batch_size=BATCH)
+    def forward(
+        images: UInt8[np.ndarray, "images height width 3"], layers: Sequence[int | None]
+    ) -> list[Float[np.ndarray, "images 196 channels"]]:
+        def wanted(batch: Float[np.ndarray, "images 224 224 3"]) -> list[Array]:
+            states = every_layer(params, batch)
+            return [states[-1 if layer is None else layer] for layer in layers]
+
+        return _in_batches(wanted, images)
+
+    def identity(layer: int | None) -> Json:
+        weights = _content_hash(_read_by(layer, params))
+        return {"name": request.name, "version": "1", "shape": list(shape), "layer": layer, "weights": weights}
+
+    window = partial(whole_image, patches=PATCHES)
+    layers = Layers(shape.depth, identity, forward)
+    return Encoder(identity(layer), encode, window, batch_size=BATCH, layers=layers)
+
+
+def _in_batches(
+    forward: Callable[[np.ndarray], list[Array]], images: UInt8[np.ndarray, "images height width 3"]
+) -> list[Float[np.ndarray, "images 196 channels"]]:
+    """The outputs of `forward` in batches of one size, for which it is compiled only once."""
+    inputs = normalised(resized(images, SIDE))
+    padded = np.pad(inputs, ((0, -len(inputs) % BATCH), (0, 0), (0, 0), (0, 0)))
+    batches = [[np.asarray(state) for state in forward(batch)] for batch in np.split(padded, len(padded) // BATCH)]
+    return [np.concatenate(states)[: len(images)] for states in zip(*batches, strict=True)]
+
+
+def _read_by(layer: int | None, params: PyTree) -> PyTree:
+    """The weights that decide the tokens of a layer."""
+    if layer is None:
+        return params
+    later = {name for name in params["params"] if name.startswith("block_") and int(name[6:]) >= layer}
+    return {"params": {name: leaf for name, leaf in params["params"].items() if name not in {*later, "final_norm"}}}
 
 
 def _content_hash(params: PyTree) -> str:

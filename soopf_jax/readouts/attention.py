@@ -1,4 +1,4 @@
-"""The attention probe: one learned query over the innovation tokens for the support, one for the operation."""
+"""The attention probe: a learned query pools the innovation tokens, one for the support and one for the operation."""
 
 import flax.linen as nn
 import jax
@@ -11,7 +11,7 @@ from soopf_jax.types import Dims, PairView, Readout, ReadoutOutput
 
 
 class Head(nn.Module):
-    """softmax(W sum_n a_n x_n + b), a = softmax_n(<x_n, k> / sqrt(D))."""
+    """softmax(W sum_n a_n x_n + b) with a = softmax_n(<x_n, k> / sqrt(D)); k is the query."""
 
     values: int
 
@@ -38,12 +38,17 @@ class Attention(nn.Module):
 
 
 def prepare(pair: PairView) -> Float[Array, "patches channels"]:
-    """The innovation tokens at unit scale."""
+    """The innovation tokens."""
+    return pair.delta.astype(jnp.float32)
+
+
+def prepare_scaled(pair: PairView) -> Float[Array, "patches channels"]:
+    """The innovation tokens at unit scale, delta / rms(delta)."""
     return unit_scale(pair.delta)
 
 
 def init(key: jax.Array, dims: Dims) -> PyTree:
-    """Queries ~ N(0, 1); heads LeCun-normal, zero bias."""
+    """Queries ~ N(0, 1); the heads have LeCun-normal weights and zero bias."""
     tokens = jnp.zeros((dims.patches, dims.channels))
     return Attention(dims.supports, dims.operations).init(key, tokens)["params"]
 
@@ -56,3 +61,5 @@ def apply(params: PyTree, tokens: Float[Array, "patches channels"], tau: Float[A
 
 
 READOUT = Readout(prepare, init, apply, labels="native")
+SCALED = Readout(prepare_scaled, init, apply, labels="native")
+"""A variant that is not in the paper: the probe does not see how strong a change is."""

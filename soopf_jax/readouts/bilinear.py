@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from flax.linen.initializers import normal
 from jaxtyping import Array, Float, PyTree
 
+from soopf_jax.readouts.forms import Content, fold
 from soopf_jax.readouts.router import Router
 from soopf_jax.readouts.soopf import Prepared, prepare
 from soopf_jax.readouts.stride import as_wide
@@ -16,17 +17,18 @@ FAR_BELOW = -15.0
 
 
 def scaled_softplus(x: Float[Array, "supports operations"]) -> Float[Array, "supports operations"]:
-    """softplus(x), times exp(-max x) where even the largest x is far below zero.
+    """softplus(x), multiplied by exp(-max x) if all x are far below zero.
 
-    A factor of the whole pair cancels in its normalised energy. Without it, that would be 0 / 0 in float32 for a pair
-    whose energies have all died away, and its gradient not finite long before.
+    A common factor of all energies of a pair cancels when they are normalised. Without this factor, a pair whose
+    energies are all tiny would be normalised to 0 / 0 in float32, and its gradient would stop being finite even
+    earlier.
     """
     largest = jax.lax.stop_gradient(jnp.max(x))
     return jnp.where(largest < FAR_BELOW, jnp.exp(x - largest), jax.nn.softplus(x))
 
 
 class Bilinear(nn.Module):
-    """u_n = W_z z_src,n + p_n meets a_s, V LN(delta_n) meets b_o."""
+    """The product of a position factor <a_s, W_z z_src,n + p_n> and a content factor <b_o, V LN(delta_n)>."""
 
     supports: int
     operations: int
@@ -35,12 +37,12 @@ class Bilinear(nn.Module):
 
     @nn.compact
     def __call__(self, pair: Prepared) -> ReadoutOutput:
-        """E_{s,o} = softplus(sum_n w_n (a_s . u_n)(b_o . V LN(delta_n))), w = salience normalised over patches."""
+        """E_{s,o} = softplus(sum_n sal_n <a_s, u_n> <b_o, V LN(delta_n)>) with u_n = W_z z_src,n + p_n."""
         position = Router(self.supports, self.width, self.channels, name="position")(pair.source)
         v = self.param("V", normal(self.channels**-0.5), (self.channels, self.width))
         b = self.param("b", normal(self.width**-0.5), (self.operations, self.width))
-        folded = as_wide(v @ b.T, pair.content, axis=0)  # like the router's: <V x, b> = <x, V^T b>
-        content = pair.content @ folded
+        folded = as_wide(fold(v, b), pair.content.tokens, axis=0)  # as in the router: <V x, b> = <x, V^T b>
+        content = pair.content.projected(folded)
         return ReadoutOutput(scaled_softplus((position * pair.salience) @ content))
 
 
@@ -48,11 +50,11 @@ def init(key: jax.Array, dims: Dims) -> PyTree:
     """a and b ~ N(0, 1/R), W_z and V ~ N(0, 1/D), p ~ N(0, 0.02^2)."""
     tokens = jnp.zeros((dims.patches, dims.channels))
     model = Bilinear(dims.supports, dims.operations, dims.router_width, dims.channels)
-    return model.init(key, Prepared(tokens, tokens, tokens[:, 0], tokens[0]))["params"]
+    return model.init(key, Prepared(tokens, Content(tokens), tokens[:, 0], tokens[0]))["params"]
 
 
 def apply(params: PyTree, pair: Prepared, tau: Float[Array, ""]) -> ReadoutOutput:
-    """Energy of one pair; there are no masks, and no posterior to temper."""
+    """Energy of one pair. There are no masks, and tau is not used."""
     del tau
     operations, width = params["b"].shape
     supports, channels = params["position"]["q"].shape[0], params["V"].shape[0]

@@ -1,4 +1,4 @@
-"""The MLP probe: two layers on the mean-pooled innovation field, a head for the support and one for the operation."""
+"""The MLP probe: a hidden layer on the mean-pooled innovation field, and a head each for support and operation."""
 
 import flax.linen as nn
 import jax
@@ -11,7 +11,7 @@ from soopf_jax.types import Dims, PairView, Readout, ReadoutOutput
 
 
 class MLP(nn.Module):
-    """The energy is the outer product of the two heads' posteriors."""
+    """An MLP with two heads. The energy is the outer product of their posteriors."""
 
     supports: int
     operations: int
@@ -29,11 +29,16 @@ class MLP(nn.Module):
 
 def prepare(pair: PairView) -> Float[Array, " channels"]:
     """The mean over patches."""
+    return jnp.mean(pair.delta.astype(jnp.float32), axis=0)
+
+
+def prepare_scaled(pair: PairView) -> Float[Array, " channels"]:
+    """The mean over patches of delta / rms(delta)."""
     return jnp.mean(unit_scale(pair.delta), axis=0)
 
 
 def init(key: jax.Array, dims: Dims) -> PyTree:
-    """LeCun-normal, zero bias."""
+    """LeCun-normal weights and zero bias."""
     return MLP(dims.supports, dims.operations, dims.hidden).init(key, jnp.zeros(dims.channels))["params"]
 
 
@@ -46,3 +51,5 @@ def apply(params: PyTree, pooled: Float[Array, " channels"], tau: Float[Array, "
 
 
 READOUT = Readout(prepare, init, apply, labels="native")
+SCALED = Readout(prepare_scaled, init, apply, labels="native")
+"""A variant that is not in the paper: the probe does not see how strong a change is."""

@@ -1,4 +1,4 @@
-"""The oracle-region operation classifier: told where the edit is, it only has to say what it is."""
+"""The oracle-region operation classifier: it is given the edited region and only classifies the operation."""
 
 from typing import NamedTuple
 
@@ -38,16 +38,26 @@ class Oracle(nn.Module):
 
 
 def prepare(pair: PairView) -> Prepared:
-    """Pool over the edited support's share of each patch."""
+    """Pool delta over the edited support's share of each patch."""
+    return pool(pair, pair.delta.astype(jnp.float32))
+
+
+def prepare_scaled(pair: PairView) -> Prepared:
+    """Pool delta / rms(delta) over the edited support's share of each patch."""
+    return pool(pair, unit_scale(pair.delta))
+
+
+def pool(pair: PairView, delta: Float[Array, "patches channels"]) -> Prepared:
+    """The mean of an innovation field over the edited support's share of each patch."""
     assert pair.region is not None, "the oracle sees the region"
     region = pair.region.astype(jnp.float32)
     share = region[:, pair.support]
-    pooled = share @ unit_scale(pair.delta) / jnp.maximum(jnp.sum(share), 1e-6)
+    pooled = share @ delta / jnp.maximum(jnp.sum(share), 1e-6)
     return Prepared(pooled, jax.nn.one_hot(pair.support, region.shape[1]))
 
 
 def init(key: jax.Array, dims: Dims) -> PyTree:
-    """LeCun-normal, zero bias."""
+    """LeCun-normal weights and zero bias."""
     pair = Prepared(jnp.zeros(dims.channels), jnp.zeros(dims.supports))
     return Oracle(dims.operations, dims.hidden).init(key, pair)["params"]
 
@@ -60,3 +70,5 @@ def apply(params: PyTree, pair: Prepared, tau: Float[Array, ""]) -> ReadoutOutpu
 
 
 READOUT = Readout(prepare, init, apply, sees=("region", "support"), labels="native")
+SCALED = Readout(prepare_scaled, init, apply, sees=("region", "support"), labels="native")
+"""A variant that is not in the paper: the probe does not see how strong a change is."""

@@ -8,15 +8,17 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 
 from soopf_jax.grid import Grid
-from soopf_jax.report import shell
-from soopf_jax.report.examples import Examples, difference, iou, overlay
-from soopf_jax.substrates.contact_sheet import region_colours
+from soopf_jax.report import html_page
+from soopf_jax.report.examples import Examples, covered, overlay
+from soopf_jax.report.page_style import arm_class
+from soopf_jax.runtime.palette import difference, region_colours
+from soopf_jax.scoring.router_diagnostic import iou
 
 MAX_SIDE = 160
 """Larger images are shown at a whole fraction of their size, so that a report stays small."""
 SHADES = 10
-"""Shades of an energy grid, from white to a blue on which black can be read."""
-DARKEST = np.array([102, 170, 209])
+"""Shades of an energy grid, from white to a purple on which black can be read; figures show shares in purple too."""
+DARKEST = np.array([158, 154, 200])
 
 
 def style(n_supports: int) -> str:
@@ -38,7 +40,7 @@ def cards(examples: Examples, grid: Grid) -> str:
         rows = np.flatnonzero(supports == support).tolist()
         if rows:
             body = "".join(card(examples, row, grid) for row in rows)
-            groups.append(shell.details(f"Edits of {name} ({len(rows)})", body, is_open=not groups))
+            groups.append(html_page.details(f"Edits of {name} ({len(rows)})", body, is_open=not groups))
     return legend(examples, grid) + "".join(groups)
 
 
@@ -47,7 +49,8 @@ def legend(examples: Examples, grid: Grid) -> str:
     swatches = "".join(
         f'<span class="swatch s{index}"></span>{escape(name)}' for index, name in enumerate(grid.supports)
     )
-    coloured = f"<br>Colours of overlays:{swatches}." if examples.masks or examples.region is not None else ""
+    grey = "; what belongs to no support is grey" if examples.region is not None else ""
+    coloured = f"<br>Colours of overlays:{swatches}{grey}." if examples.masks or grey else ""
     return (
         '<p class="faint">The first pair of each held-out cell, read by the selected fit of seed 0 that never saw this '
         "cell. Differences are in square-root scale. Energy grids sum to 1; the true cell is outlined, "
@@ -65,14 +68,15 @@ def card(examples: Examples, row: int, grid: Grid) -> str:
     ]
     if examples.region is not None:
         pictures.append(picture(overlay(edited, examples.region[row], examples.window), "true regions"))
-    readings = [reading(examples, row, grid, assignment) for assignment in examples.energy]
+    readings = [reading(examples, row, grid, index) for index in range(len(examples.energy))]
     title = f"{grid.cell_names[examples.cell[row]]}, pair {examples.pair[row]}"
     parts = f'<div class="row">{"".join(pictures)}</div><div class="readings">{"".join(readings)}</div>'
     return f'<div class="card"><h3>{escape(title)}</h3>{parts}</div>'
 
 
-def reading(examples: Examples, row: int, grid: Grid, assignment: str) -> str:
-    """What one assignment's fit makes of a pair: its router's masks, if it has a router, and its energies."""
+def reading(examples: Examples, row: int, grid: Grid, arm: int) -> str:
+    """What one arm's fit makes of a pair: its router's masks, if it has a router, and its energies."""
+    assignment = list(examples.energy)[arm]
     true, energy = int(examples.cell[row]), examples.energy[assignment][row]
     found = int(energy.argmax())
     mark = ("right", "\N{CHECK MARK}") if found == true else ("wrong", "\N{BALLOT X}")
@@ -80,12 +84,14 @@ def reading(examples: Examples, row: int, grid: Grid, assignment: str) -> str:
     parts = [f"<p>{said}</p>"]
     if assignment in examples.masks:
         masks = examples.masks[assignment][row]
+        region = None if examples.region is None else examples.region[row]
         caption = "router masks"
-        if examples.region is not None:
-            caption += f", {iou_text(iou(masks, examples.region[row]), grid.axes(true)[0], grid)}"
-        parts.append(picture(overlay(examples.edited[row], masks.T, examples.window), caption))
+        if region is not None:
+            caption += f", {iou_text(iou(masks, region), grid.axes(true)[0], grid)}"
+        shown = masks.T * covered(region, masks.shape[1])[:, None]
+        parts.append(picture(overlay(examples.edited[row], shown, examples.window), caption))
     parts.append(energy_grid(energy, true, grid))
-    return f'<div class="reading">{"".join(parts)}</div>'
+    return f'<div class="reading {arm_class(arm)}">{"".join(parts)}</div>'
 
 
 def iou_text(scores: Float[np.ndarray, " supports"], edited: int, grid: Grid) -> str:
@@ -120,9 +126,8 @@ def energy_grid(energy: Float[np.ndarray, " cells"], true: int, grid: Grid) -> s
 
 def picture(pixels: UInt8[np.ndarray, "height width 3"], caption: str) -> str:
     """An image with its caption."""
-    return (
-        f"<figure>{shell.image(png(pixels), 'image/png', caption)}<figcaption>{escape(caption)}</figcaption></figure>"
-    )
+    image = html_page.image(png(pixels), "image/png", caption)
+    return f"<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def png(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:

@@ -1,15 +1,16 @@
 """A comparison of runs (`compare.schema.json`) as tables for the terminal and as a page."""
 
-from collections.abc import Sequence
 from html import escape
 
-from soopf_jax import statistics
-from soopf_jax.report import shell
-from soopf_jax.report.naming import RunName
-from soopf_jax.report.tables import Table, html, interval, number, signed
+from soopf_jax.experiments.naming import RunName, without_folder
+from soopf_jax.report import html_page
+from soopf_jax.report.comparison_plot import plot_of
+from soopf_jax.report.figures import render
+from soopf_jax.report.tables import Table, html
+from soopf_jax.runtime.text import interval, number, p_value, signed
+from soopf_jax.scoring import metrics, statistics
+from soopf_jax.scoring.statistics import shown_interval
 from soopf_jax.types import Json
-
-_SCORES = {"inj": "INJ", "non_injective": "many-to-one accuracy"}
 
 
 def all_tables(document: Json) -> list[Table]:
@@ -18,33 +19,40 @@ def all_tables(document: Json) -> list[Table]:
 
 
 def page(document: Json) -> str:
-    """A self-contained page; its tables sort."""
-    title = f"Comparison of {_SCORES[document['score']]}"
+    """A self-contained page: the figure first, then tables that sort."""
+    title = f"Comparison of {metrics.NAMES[document['score']]}"
     noted = "".join(f"<li>{escape(note)}</li>" for note in notes(document))
+    plot = plot_of(document)
+    figure = html_page.figure(plot.title, plot.caption, render(plot)["svg"])
     body = "".join(map(html, all_tables(document)))
-    return shell.page(title, f"<h1>{escape(title)}</h1>{body}<h2>Notes</h2><ul>{noted}</ul>")
+    return html_page.page(title, f"<h1>{escape(title)}</h1>{figure}{body}<h2>Notes</h2><ul>{noted}</ul>")
 
 
 def notes(document: Json) -> list[str]:
-    """What a reader must know, first of all what is particular to these runs."""
+    """What a reader must know. Notes on these runs in particular come first."""
     undefined = [f"{_contrast(c)}: {c['undefined']}" for c in document["comparisons"] if c["undefined"]]
     tests = [test for c in document["comparisons"] for test in (c["paired_t"], c["bootstrap"])]
     n_tests = sum(test["p"] is not None for test in tests)
+    score = metrics.NAMES[document["score"]]
     return [
         *document["notes"],
         *undefined,
-        f"differences are in {_SCORES[document['score']]}; p (Holm) is corrected for the {n_tests} tests shown here",
-        f"bootstrap: {statistics.DRAWS:,} draws of seeds, then cells; too sure of itself with few seeds",
-        "d_z: mean difference by the SD of the seeds' differences, with its noncentral-t interval",
+        f"differences are in {score}; p (Holm) is corrected for the {n_tests} tests shown here",
+        f"~: approximate interval, of fewer than {statistics.ENOUGH_SEEDS} seeds or of a bootstrap; docs/statistics.md "
+        "has the simulated coverage",
+        f"bootstrap: {statistics.DRAWS:,} draws of seeds, then cells; its p is too small with few seeds",
+        "d_z: mean difference divided by the SD of the seeds' differences, with its noncentral-t interval",
         f"detectable: found by the t-test at the {statistics.LEVEL:.0%} level with probability {statistics.POWER:.0%}",
     ]
 
 
 def runs(document: Json) -> Table:
-    """What was run, and where it lies."""
-    columns = (*RunName._fields, "folder")
-    rows = [(str(i), *(run[name] for name in columns)) for i, run in enumerate(document["runs"], 1)]
-    return Table("Runs (the first is the reference)", ("run", *columns), rows)
+    """What was run, and the folder of each result."""
+    named = [[without_folder(run[column]) for column in RunName._fields] for run in document["runs"]]
+    rows = [
+        (str(i + 1), *names, run["folder"]) for i, (names, run) in enumerate(zip(named, document["runs"], strict=True))
+    ]
+    return Table("Runs (the first is the reference)", ("run", *RunName._fields, "folder"), rows)
 
 
 def arms(document: Json) -> Table:
@@ -60,10 +68,10 @@ def t_tests(document: Json) -> Table:
             _contrast(c),
             str(c["n_seeds"]),
             signed(c["mean_difference"]),
-            interval(c["paired_t"]["ci95"]),
+            shown_interval(c["paired_t"]),
             number(c["paired_t"]["t"], 2),
-            _p_value(c["paired_t"]["p"]),
-            _p_value(c["paired_t"]["p_holm"]),
+            p_value(c["paired_t"]["p"]),
+            p_value(c["paired_t"]["p_holm"]),
         )
         for c in document["comparisons"]
     ]
@@ -78,9 +86,9 @@ def bootstraps(document: Json) -> Table:
             _contrast(c),
             f"{c['n_seeds']} x {c['n_cells']}",
             signed(c["mean_difference"]),
-            interval(c["bootstrap"]["ci95"]),
-            _p_value(c["bootstrap"]["p"]),
-            _p_value(c["bootstrap"]["p_holm"]),
+            shown_interval(c["bootstrap"]),
+            p_value(c["bootstrap"]["p"]),
+            p_value(c["bootstrap"]["p_holm"]),
         )
         for c in document["comparisons"]
     ]
@@ -89,12 +97,12 @@ def bootstraps(document: Json) -> Table:
 
 
 def effects(document: Json) -> Table:
-    """Effect sizes, and what so many seeds can show."""
+    """Effect sizes, and the smallest effect that this number of seeds can show."""
     rows = [
         (
             _contrast(c),
             number(c["effect_size"]["d_z"], 2),
-            _two_digits(c["effect_size"]["ci95"]),
+            interval(c["effect_size"]["ci95"], 2),
             number(c["detectable"]["d_z"], 2),
             number(c["detectable"]["difference"]),
         )
@@ -109,7 +117,7 @@ def _arm_row(arm: Json) -> tuple[str, ...]:
     return (
         _arm(arm),
         number(arm["inj"]["mean"]),
-        interval(arm["inj"]["ci95"]),
+        shown_interval(arm["inj"]),
         number(arm["non_injective"]["mean"]),
         number(arm["laundering_gap"]),
         "-" if lose is None else f"{lose} of {arm['n_seeds']}",
@@ -123,11 +131,3 @@ def _arm(arm: Json) -> str:
 def _contrast(comparison: Json) -> str:
     """`2:learned - 1:learned`."""
     return f"{_arm(comparison['other'])} - {_arm(comparison['reference'])}"
-
-
-def _two_digits(ci95: Sequence[float] | None) -> str:
-    return f"[{ci95[0]:.2f}, {ci95[1]:.2f}]" if ci95 else "-"
-
-
-def _p_value(p: float | None) -> str:
-    return "-" if p is None else f"{p:.2g}"

@@ -1,12 +1,12 @@
-"""What held-out pairs are read as: from the counts of `fits.npz`, slots bound to the true axes one to one."""
+"""What held-out pairs are read as, from the counts of `fits.npz`. Slots are bound to the true axes one to one."""
 
 from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float
 
-from soopf_jax import align
 from soopf_jax.grid import Grid
+from soopf_jax.scoring import align
 
 
 def confusion(fits: Mapping[str, np.ndarray], arm: int, grid: Grid) -> Float[np.ndarray, "cells cells"]:
@@ -26,7 +26,7 @@ def confusion(fits: Mapping[str, np.ndarray], arm: int, grid: Grid) -> Float[np.
 def axis_accuracy(
     shares: Float[np.ndarray, "cells cells"], grid: Grid
 ) -> tuple[Float[np.ndarray, " cells"], Float[np.ndarray, " cells"]]:
-    """The share of pairs of each held-out cell whose support is read rightly, and whose operation is."""
+    """The share of pairs of each held-out cell whose support is read correctly, and the same for the operation."""
     cells = np.arange(grid.n_cells)
     support, operation = (axis[:, None] == axis for axis in grid.axes(cells))
     return (shares * support).sum(axis=1), (shares * operation).sum(axis=1)

@@ -1,4 +1,4 @@
-"""The strokes that figures share: how an arm looks, how a name is written, how a map of shares is drawn."""
+"""What figures share: how an arm looks, how a name is written, how a map of shares is drawn."""
 
 import textwrap
 from collections.abc import Sequence
@@ -8,18 +8,19 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's, which the colour-blind can tell apart; an arm has one, and a marker and a dash of its own."""
+from soopf_jax.runtime.palette import ARM_COLOURS
+from soopf_jax.runtime.text import printable
+
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("solid", "dashed", "dashdot", "dotted", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
-GREEN = "#009E73"
+"""Arms differ in marker and dash as well as in colour."""
 MAX_NUMBERED = 16
-"""Rows or columns up to which each field of a map shows its number."""
+"""The most rows or columns of a map whose fields show numbers."""
 
 
 def colour(arm: int) -> str:
     """The colour of an arm."""
-    return COLOURS[arm % len(COLOURS)]
+    return ARM_COLOURS[arm % len(ARM_COLOURS)]
 
 
 def marker(arm: int) -> str:
@@ -29,8 +30,7 @@ def marker(arm: int) -> str:
 
 def label(name: str, width: int = 12) -> str:
     """A name from a file, broken into lines of at most `width` characters; what cannot be printed is replaced."""
-    printable = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in name)
-    return textwrap.fill(printable, width)
+    return textwrap.fill(printable(name), width)
 
 
 def values(numbers: Sequence[float | None]) -> Float[np.ndarray, " numbers"]:
@@ -53,17 +53,20 @@ def seed_dots(axes: Axes, index: int, seeds: Float[np.ndarray, " seeds"]) -> Non
 
 
 def share_map(axes: Axes, shares: Float[np.ndarray, "rows columns"]) -> None:
-    """Shares on a grid, from white to blue; NaN is grey."""
+    """Shares on a grid, from white to purple, which is the colour of no arm and no support; NaN is grey."""
     rows, columns = shares.shape
     axes.set_facecolor("0.9")
-    axes.pcolormesh(np.ma.masked_invalid(shares), vmin=0, vmax=1, cmap="Blues", edgecolors="white", linewidth=0.5)
+    axes.pcolormesh(np.ma.masked_invalid(shares), vmin=0, vmax=1, cmap="Purples", edgecolors="white", linewidth=0.5)
     axes.set(xlim=(0, columns), ylim=(rows, 0))
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
 
 
 def heatmap(axes: Axes, shares: Float[np.ndarray, "rows columns"], digits: int = 2) -> None:
-    """A map with the number of each field, where they fit (without digits: per cent, 0 left out); NaN is a dash."""
+    """A map with a number in each field, unless it has too many fields.
+
+    NaN is shown as a dash. With `digits` 0 the numbers are in per cent, and 0 is left out.
+    """
     share_map(axes, shares)
     if max(shares.shape) > MAX_NUMBERED:
         return

@@ -8,14 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from soopf_jax.grid import Grid
-from soopf_jax.report.drawing import GREEN, label
-from soopf_jax.substrates.contact_sheet import region_colours
+from soopf_jax.report.drawing import label
+from soopf_jax.runtime.palette import region_colours
+from soopf_jax.scoring.router_diagnostic import iou
 from soopf_jax.types import Window
 
 TINT = 0.65
 """How much of a pixel is the colour of its support, in an overlay."""
-COUNTED = 0.5
-"""A patch counts in IoU where one support has more of it than this."""
 
 
 class Examples(NamedTuple):
@@ -37,30 +36,7 @@ class Examples(NamedTuple):
     """The energy by assignment, normalised, slots in the order of the true cells."""
 
 
-def iou(
-    masks: Float[np.ndarray, "supports patches"], region: Float[np.ndarray, "patches supports"]
-) -> Float[np.ndarray, " supports"]:
-    """Intersection over union of each support's hard mask and its region; NaN where the support is absent.
-
-    Hard mask: the slot with the most of a patch. Region: the support with more than half of it; other patches do not
-    count.
-    """
-    counted = region.max(axis=1) > COUNTED
-    supports = np.arange(region.shape[1])[:, None]
-    found, true = (values[counted].argmax(axis=1) == supports for values in (masks.T, region))
-    union = (found | true).sum(axis=1)
-    present = true.any(axis=1)
-    return np.where(present, (found & true).sum(axis=1) / np.maximum(union, 1), np.nan)
-
-
 # --------------------------------------------------------------------------------------------------- images
-
-
-def difference(
-    source: UInt8[np.ndarray, "height width 3"], edited: UInt8[np.ndarray, "height width 3"]
-) -> UInt8[np.ndarray, "height width 3"]:
-    """Where two images differ, in square-root scale, which shows faint changes: one grey level becomes 16."""
-    return np.sqrt(255 * np.abs(edited.astype(float) - source)).round().astype(np.uint8)
 
 
 def patch_of_pixels(window: Window, height: int, width: int) -> Int[np.ndarray, "height width"]:
@@ -76,12 +52,36 @@ def overlay(
 ) -> UInt8[np.ndarray, "height width 3"]:
     """The image in grey, its patches tinted in the colours of the supports that share them."""
     colours = region_colours(shares.shape[1])[:-1].astype(float)
-    # The last row, where -1 finds it, is that of a patch which belongs to no support.
+    # Pixels outside every patch have the index -1. It selects the last row, which has no tint.
     tint, strength = np.r_[shares @ colours, np.zeros((1, 3))], np.r_[shares.sum(axis=1), 0.0]
     patch = patch_of_pixels(window, *image.shape[:2])
     grey = image.mean(axis=2, keepdims=True)
     mixed = grey * (1 - TINT * strength[patch][..., None]) + TINT * tint[patch]
     return mixed.clip(0, 255).round().astype(np.uint8)
+
+
+def covered(region: Float[np.ndarray, "patches supports"] | None, n_patches: int) -> Float[np.ndarray, " patches"]:
+    """The share of each patch that belongs to any support; 1 where the regions are not known.
+
+    A router must give every patch to some slot. The pictures of its masks leave out what belongs to no support.
+    """
+    return np.ones(n_patches) if region is None else region.sum(axis=1)
+
+
+def mask_picture(
+    mask: Float[np.ndarray, " patches"],
+    counted: Float[np.ndarray, " patches"],
+    support: int,
+    n_supports: int,
+) -> Float[np.ndarray, "patches 3"]:
+    """One slot's mask as colours from 0 to 1.
+
+    A patch that the slot takes as a whole has the colour of its support, and one that it leaves alone is white. The
+    share of a patch that belongs to no support is grey, whatever the mask is there.
+    """
+    colours = region_colours(n_supports) / 255
+    inside = 1 + mask[:, None] * (colours[support] - 1)
+    return counted[:, None] * inside + (1 - counted[:, None]) * colours[-1]
 
 
 # --------------------------------------------------------------------------------------------- router figure
@@ -99,10 +99,12 @@ def router_masks(examples: Examples, grid: Grid) -> Figure:
     for axes, row in zip(every, rows, strict=True):
         draw_image(axes[0], examples.edited[row])
         axes[0].set_ylabel(label(grid.cell_names[examples.cell[row]], 16))
+        counted = covered(None if examples.region is None else examples.region[row], masks.shape[2])
         if examples.region is not None:
             draw_image(axes[1], overlay(examples.edited[row], examples.region[row], examples.window))
         for support, slot in enumerate(axes[1 + known :]):
-            draw_mask(slot, masks[row, support], examples.window, edited=bool(support == supports[row]))
+            drawn = mask_picture(masks[row, support], counted, support, grid.n_supports)
+            draw_mask(slot, drawn, examples.window, edited=bool(support == supports[row]))
             if examples.region is not None:
                 score = iou(masks[row], examples.region[row])[support]
                 slot.set_xlabel("absent" if np.isnan(score) else f"IoU {score:.2f}", labelpad=2)
@@ -120,8 +122,8 @@ def draw_image(axes: Axes, image: UInt8[np.ndarray, "height width 3"]) -> None:
     axes.spines[:].set_visible(False)
 
 
-def draw_mask(axes: Axes, mask: Float[np.ndarray, " patches"], window: Window, edited: bool) -> None:
-    """One slot's mask, white where it takes the whole patch; framed in green where its support was edited."""
-    axes.imshow(mask.reshape(window.rows, window.columns), vmin=0, vmax=1, cmap="gray", interpolation="nearest")
+def draw_mask(axes: Axes, picture: Float[np.ndarray, "patches 3"], window: Window, edited: bool) -> None:
+    """One slot's mask, with a thick frame where its support was edited."""
+    axes.imshow(picture.reshape(window.rows, window.columns, 3), interpolation="nearest")
     axes.set(xticks=[], yticks=[])
-    axes.spines[:].set(visible=True, color=GREEN if edited else "0.7", linewidth=3 if edited else 0.8)
+    axes.spines[:].set(visible=True, color="black" if edited else "0.7", linewidth=3 if edited else 0.8)

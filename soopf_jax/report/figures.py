@@ -4,17 +4,19 @@ Equal results give equal bytes: no dates, no random names, and nothing of the us
 """
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.figure import Figure
 
+from soopf_jax.experiments.results import Result
 from soopf_jax.grid import Grid
-from soopf_jax.report import plots, tables
+from soopf_jax.report import plots
 from soopf_jax.report.examples import Examples, router_masks
-from soopf_jax.results import Result
+from soopf_jax.scoring import metrics
 
 STYLE: Any = {
     "font.size": 9.0,
@@ -23,11 +25,11 @@ STYLE: Any = {
     "axes.spines.right": False,
     "legend.frameon": False,
     "legend.fontsize": 8.5,
-    "svg.hashsalt": "soopf_jax",  # names of elements follow from what is drawn
+    "svg.hashsalt": "soopf_jax",  # the names of elements then depend only on what is drawn
     "text.parse_math": False,  # a name may hold a dollar sign
 }
 METADATA: dict[str, dict[str, str | None]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
-"""The two formats, and what they would say about the day and the machine."""
+"""The two formats. None leaves out metadata that depend on the day or the machine."""
 
 
 class Plot(NamedTuple):
@@ -38,11 +40,11 @@ class Plot(NamedTuple):
     draw: Callable[[], Figure]
 
 
-HELD_OUT: dict[str, tuple[str, str, Callable[[Result], Figure]]] = {
+_HELD_OUT: dict[str, tuple[str, str, Callable[[Result], Figure]]] = {
     "assignment_audit": (
         "Assignment audit",
         "a: INJ; dots are seeds, each a mean over held-out cells, beside them mean and SD. b: share of (seed, held-out "
-        "cell) fits with INJ below 0.5; in green, how much of the grid a learned Q has recovered. c: every seed "
+        "cell) fits with INJ below 0.5; beneath, how much of the grid a learned Q has recovered. c: every seed "
         "scored many-to-one and injectively; where its line falls, values shared a slot. Short rules are means.",
         plots.assignment_audit,
     ),
@@ -59,29 +61,32 @@ HELD_OUT: dict[str, tuple[str, str, Callable[[Result], Figure]]] = {
     ),
     "collapse_thresholds": (
         "Collapse against its threshold",
-        "Share of (seed, held-out cell) fits whose INJ is strictly below a threshold. Dotted: those of the tables.",
+        "Share of (seed, held-out cell) fits whose INJ is strictly below a threshold. Dotted lines mark the thresholds "
+        "of the tables.",
         plots.collapse_thresholds,
     ),
 }
-TWO_EDITS: dict[str, tuple[str, str, Callable[[Result], Figure]]] = {
+_TWO_EDITS: dict[str, tuple[str, str, Callable[[Result], Figure]]] = {
     "two_edit_scores": (
         "Two edits at once",
         "Left: scores of every seed with mean and SD; dashes are chance. Right: joint accuracy of each pair of cells.",
         plots.two_edit_scores,
     ),
 }
-"""Title, caption and drawing by file name, in the order of the report."""
+FIGURES = {metrics.HELD_OUT: _HELD_OUT, metrics.TWO_EDITS: _TWO_EDITS}
+"""By experiment: title, caption and drawing by file name, in the order of the report."""
 
 
 def plots_of(result: Result, examples: Examples | None = None) -> dict[str, Plot]:
     """The figures that there is data for, by file name."""
-    kinds = TWO_EDITS if tables.two_edits(result.document["config"]) else HELD_OUT
+    kinds = FIGURES[metrics.experiment_of(result.document["config"])]
     found = {name: Plot(title, caption, partial(draw, result)) for name, (title, caption, draw) in kinds.items()}
     if examples is not None and examples.masks:
         found["router_masks"] = Plot(
             "Router masks",
             "One edit of each support. Beside the edited image and, where known, the true regions: how much of each "
-            "patch the router gives to each slot, slots matched to supports. Green frames: the edited support.",
+            "patch the router gives to each slot, in the colour of the support that the slot is matched to. Grey: what "
+            "belongs to no support. Black frames: the edited support.",
             partial(router_masks, examples, Grid.of(**result.document["provenance"]["grid"])),
         )
     if "loss" in result.fits:
@@ -93,17 +98,24 @@ def plots_of(result: Result, examples: Examples | None = None) -> dict[str, Plot
     return found
 
 
-def render(plot: Plot) -> dict[str, bytes]:
-    """The figure as `svg` and as `png`."""
+@contextmanager
+def styled() -> Iterator[None]:
+    """Use STYLE, and nothing of the user's own settings, during a block."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
+        yield
+
+
+def render(plot: Plot) -> dict[str, bytes]:
+    """The figure as `svg` and as `png`."""
+    with styled():
         figure = plot.draw()
         return {kind: to_bytes(figure, kind) for kind in METADATA}
 
 
 def to_bytes(figure: Figure, kind: str) -> bytes:
-    """The figure as `svg` or `png` bytes, under the settings of the moment."""
+    """The figure as `svg` or `png` bytes, under matplotlib's current settings."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=160, metadata=METADATA[kind])
     return buffer.getvalue()

@@ -9,12 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from soopf_jax.experiments.results import Result
 from soopf_jax.grid import Grid
-from soopf_jax.report import tables
 from soopf_jax.report.confusion import confusion
 from soopf_jax.report.drawing import (
     DASHES,
-    GREEN,
     centres,
     colour,
     heatmap,
@@ -24,8 +23,8 @@ from soopf_jax.report.drawing import (
     unit_axis,
     values,
 )
-from soopf_jax.results import Result
-from soopf_jax.score import COLLAPSE_THRESHOLDS
+from soopf_jax.runtime.text import number
+from soopf_jax.scoring import metrics
 from soopf_jax.types import Json
 
 # -------------------------------------------------------------------------------------- the assignment audit
@@ -58,14 +57,14 @@ def collapse_bars(axes: Axes, arms: Sequence[Json]) -> None:
     beneath: dict[str, Any] = {
         "xycoords": axes.get_xaxis_transform(),
         "textcoords": "offset points",
-        "color": GREEN,
+        "color": "0.35",
         "va": "top",
     }
     for index, arm in enumerate(arms):
         rate = arm["collapse"]["0.5"]
         axes.bar(index, rate or 0, 0.55, color=colour(index))
-        axes.annotate(tables.number(rate, 2), (index, rate or 0), (0, 2), textcoords="offset points", ha="center")
-        recovery = "n/a" if arm["recovery"] is None else tables.number(arm["recovery"], 2)
+        axes.annotate(number(rate, 2), (index, rate or 0), (0, 2), textcoords="offset points", ha="center")
+        recovery = "n/a" if arm["recovery"] is None else number(arm["recovery"], 2)
         axes.annotate(recovery, (index, 0), (0, -8 - 12 * lines), ha="center", **beneath)
     axes.annotate("recovery", (-0.55, 0), (0, -8 - 12 * lines), ha="right", **beneath)
 
@@ -146,7 +145,7 @@ def selected(result: Result, arm: int, column: str) -> np.ndarray:
 def collapse_curve(
     inj: Float[np.ndarray, " fits"],
 ) -> tuple[Float[np.ndarray, " thresholds"], Float[np.ndarray, " thresholds"]]:
-    """Thresholds in order and, from each to the next, the share of fits strictly below: steps of 1/fits."""
+    """The thresholds at which the share of fits strictly below changes, and the share from each to the next one."""
     return np.r_[0.0, np.sort(inj), 1.0], np.r_[0.0, np.arange(1, len(inj) + 1), len(inj)] / len(inj)
 
 
@@ -161,7 +160,7 @@ def collapse_thresholds(result: Result) -> Figure:
             axes.plot([], [], label=f"{label(arm['assignment'])}\n(incomplete)", **look)
         else:
             axes.step(*collapse_curve(inj), where="post", label=label(arm["assignment"]), **look)
-    for threshold in COLLAPSE_THRESHOLDS:
+    for threshold in metrics.COLLAPSE_THRESHOLDS:
         axes.axvline(threshold, color="0.6", linestyle="dotted", linewidth=1)
     axes.set(xlim=(0, 1), xlabel="threshold", ylabel="share of fits with INJ below it")
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -177,7 +176,7 @@ def training_curves(result: Result) -> Figure:
         loss = selected(result, index, "loss")
         if not len(loss):
             continue
-        # A chunk's mean stands at its middle.
+        # The mean loss of a chunk is drawn at its middle.
         step = (np.arange(loss.shape[1]) + 0.5) * result.document["config"]["protocol"]["steps"] / loss.shape[1]
         low, median, high = np.quantile(loss, (0.05, 0.5, 0.95), axis=0)
         axes.fill_between(step, low, high, color=colour(index), alpha=0.18, linewidth=0)
@@ -197,17 +196,19 @@ def two_edit_scores(result: Result) -> Figure:
     (arm,), levels = result.document["arms"], result.document["provenance"]["chance"]
     figure = Figure(figsize=(10.0, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2, 3))
-    for index, name in enumerate(tables.TWO_EDIT_SCORES):
-        seed_dots(left, index, values(arm["two_edits"][name]["per_seed"]))
-        left.hlines(levels[name], index - 0.3, index + 0.4, color="0.4", linestyle="--", linewidth=1)
-    left.set_xticks(range(len(levels)), [label(shown, 8) for shown in tables.TWO_EDIT_SCORES.values()])
+    scores = [row for row in metrics.METRICS[metrics.TWO_EDITS] if row.key in arm["two_edits"]]
+    for index, row in enumerate(scores):
+        seed_dots(left, index, values(arm["two_edits"][row.key]["per_seed"]))
+        if row.key in levels:
+            left.hlines(levels[row.key], index - 0.3, index + 0.4, color="0.4", linestyle="--", linewidth=1)
+    left.set_xticks(range(len(scores)), [label(row.name, 8) for row in scores])
     left.set_ylabel("accuracy")
     unit_axis(left)
 
     grid = Grid.of(**result.document["provenance"]["grid"])
     joint = np.full((grid.n_cells, grid.n_cells), np.nan)
     joint[*np.transpose(grid.combinations(2))] = values(list(arm["two_edits"]["joint"]["per_combination"].values()))
-    # No first cell is on the last support, no second one on the first.
+    # The first cell of a pair is never on the last support, and the second is never on the first.
     first, second = grid.cell_names[: -grid.n_operations], grid.cell_names[grid.n_operations :]
     heatmap(right, joint[: len(first), grid.n_operations :])
     right.set_xticks(centres(len(second)), [label(name, 24) for name in second], rotation=30, ha="right", fontsize=8)

@@ -1,6 +1,7 @@
-"""The command line for data: `python -m soopf_jax.substrates DATASET` looks at it, `... fetch NAME` downloads it.
+"""The command line for data sets.
 
-A look is a contact sheet, a few pairs of every cell as a picture, and on stdout what the edits change and where.
+`python -m soopf_jax.substrates DATASET` draws a contact sheet, which is a picture with a few pairs of every cell, and
+prints what the edits change and where. `python -m soopf_jax.substrates fetch DATASET` downloads an original data set.
 """
 
 import io
@@ -15,70 +16,73 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from soopf_jax import atomic, cli, plugins
+from soopf_jax import plugins
 from soopf_jax.errors import UserError, unknown_name
-from soopf_jax.progress import bar
-from soopf_jax.substrates.contact_sheet import draw_sheet
-from soopf_jax.substrates.fetch import DEFAULT_SPLIT, fetch, parts_of
-from soopf_jax.substrates.measure import Survey, edited_supports, survey
+from soopf_jax.runtime import atomic, cli
+from soopf_jax.runtime.progress import bar
+from soopf_jax.substrates.look.contact_sheet import draw_sheet
+from soopf_jax.substrates.look.measure import Survey, edited_supports, survey
+from soopf_jax.substrates.originals.fetch import fetch, parts_of
 from soopf_jax.types import Substrate, SubstrateRequest
 
 PROG = "soopf_jax.substrates"
 EDITS = {"one": 1, "two": 2}
+Folder = Annotated[str, tyro.conf.arg(metavar="DIR")]
+DATASET_HELP = f"Where the image pairs come from: {plugins.listed(plugins.SUBSTRATES)}."
 
 
 @dataclass(frozen=True)
 class Look:
     """Draw a contact sheet of a data set and print what its edits change.
 
-    One row per cell of the grid; for each pair the source, the edited image, their absolute difference and the region
-    of every support. To download an original data set instead: python -m soopf_jax.substrates fetch --help
+    The sheet has one row per cell of the grid. For each pair it shows the source image, the edited image, their
+    absolute difference and the region of every support. To download an original data set instead, see
+    soopf data fetch --help.
     """
 
-    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")] = "shapes3d-lite"
-    """Where the image pairs come from: shapes3d-lite (built in), shapes3d (needs 3dshapes.h5), mujoco, coco,
-    folder:PATH, or your own as package.module:attr."""
+    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET", help=DATASET_HELP)] = "shapes3d-lite"
     operations: tuple[str, ...] = ()
-    """The operations of the grid; default: the substrate's own three."""
+    """The operations of the grid. Default: the data set's own three."""
     edits: str = "one"
     """Edits per pair: one, or two at once on two supports."""
     pairs_per_cell: int = 0
-    """Pairs of each cell; default: the paper's number for the data set."""
+    """Pairs of each cell. Default: the paper's number for the data set."""
     data_seed: int = 0
     """Seeds the construction of the image pairs."""
-    data_root: str = ""
+    stripe_unit: str = "cycles"
+    """What the frequency of stripes counts per pixel: cycles or radians."""
+    stripe_size: int = 0
+    """Width of the image whose pixels that frequency counts. Default: the image that is edited."""
+    data_root: Folder = ""
     """Folder of the original data set, where one is needed."""
-    coco_split: str = DEFAULT_SPLIT
-    """COCO split below --data-root."""
     columns: int = 3
-    """Pairs to show of each cell: its first."""
+    """How many pairs of each cell to show; they are the first ones."""
     tile: int = 128
-    """About how many pixels wide and high a picture is drawn; images grow or shrink by whole factors only."""
+    """Approximate width and height of each image in pixels; images are scaled by whole factors only."""
     all_pairs: bool = False
     """Measure and hash all pairs, not only those shown."""
-    out: str = ""
-    """The picture; default: DATASET.png in the current folder."""
+    out: Annotated[str, tyro.conf.arg(metavar="FILE")] = ""
+    """The file for the picture. Default: DATASET.png in the current folder."""
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """Download an original data set from its official place, check it and unpack it.
+    """Download an original data set from its official address, check it and unpack it.
 
-    Over https, compared with known sizes and checksums. Interrupted, it goes on when the same command is given again.
+    The download uses https, and every file is compared with its known size and checksum. After an interruption, the
+    same command continues where it stopped.
     """
 
     dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
-    """shapes3d (0.3 GB) or coco (20 GB; with --coco-split val2017, 1 GB)."""
-    data_root: str = "data"
-    """Folder to put it in: what bench takes as --data-root."""
-    coco_split: str = DEFAULT_SPLIT
-    """COCO split: train2017 or val2017."""
+    """shapes3d (0.3 GB), coco (train2017, 20 GB) or coco:val2017 (1 GB)."""
+    data_root: Folder = "data"
+    """Folder to put the files in; give bench the same folder as --data-root."""
     keep_zips: bool = False
-    """Keep zip files that have been unpacked."""
+    """Keep the zip files after unpacking."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Parse, run, exit code."""
+    """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if args is None else args)
     if arguments[:1] == ["fetch"]:
         again = "interrupted; run the same command again to go on"
@@ -90,22 +94,21 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def run_fetch(options: Fetch) -> None:
-    """Download, then let the substrate's own code say whether it finds what it needs."""
+    """Download a data set, then check that the substrate finds the files that it needs."""
     root = Path(options.data_root).expanduser()
-    fetch(parts_of(options.dataset, options.coco_split), root, options.keep_zips)
-    if options.dataset == "coco":
+    fetch(parts_of(options.dataset), root, options.keep_zips)
+    if options.dataset.partition(":")[0] == "coco":
         from soopf_jax.substrates import coco
 
-        coco.find_files(options.data_root, options.coco_split)
-    split = f" --coco-split {options.coco_split}" if options.coco_split != DEFAULT_SPLIT else ""
-    print(f"use it with --dataset {options.dataset} --data-root {options.data_root}{split}")
+        coco.find_files(options.data_root, coco.split_of(options.dataset))
+    print(f"use it with --dataset {options.dataset} --data-root {options.data_root}")
 
 
 # -------------------------------------------------------------------------------------------------- look
 
 
 def run_look(options: Look) -> None:
-    """From a name to a picture and a page of numbers."""
+    """Open the data set, write its contact sheet and print the numbers."""
     out = picture_path(options)
     substrate = open_substrate(options)
     rows = first_pairs(substrate, options.columns)
@@ -125,7 +128,7 @@ def run_look(options: Look) -> None:
 
 
 def picture_path(options: Look) -> Path:
-    """Where the picture goes, checked before any work is done."""
+    """The path of the picture. It is checked here, before any work is done."""
     if min(options.columns, options.tile) < 1:
         raise UserError(f"--columns {options.columns} --tile {options.tile}: both must be at least 1")
     if options.pairs_per_cell < 0:
@@ -148,8 +151,9 @@ def open_substrate(options: Look) -> Substrate:
         options.pairs_per_cell or None,
         options.data_seed,
         options.data_root or None,
-        options.coco_split,
         EDITS[options.edits],
+        options.stripe_unit,
+        options.stripe_size or None,
     )
     substrate: Substrate = plugins.resolve("dataset", plugins.SUBSTRATES, options.dataset)(request)
     return substrate
@@ -161,7 +165,7 @@ def cell_names(substrate: Substrate) -> tuple[str, ...]:
 
 
 def first_pairs(substrate: Substrate, columns: int) -> dict[str, list[int]]:
-    """The first pairs of each cell, as many as there are columns for."""
+    """The numbers of the first pairs of each cell, at most `columns` of them."""
     rows = {}
     for cell, name in enumerate(cell_names(substrate)):
         rows[name] = np.flatnonzero(substrate.cell == cell)[:columns].tolist()
@@ -171,14 +175,14 @@ def first_pairs(substrate: Substrate, columns: int) -> dict[str, list[int]]:
 
 
 def title(options: Look, substrate: Substrate) -> str:
-    """The data set with its version and, where it has them, its seed and the number of edits if it is not one."""
+    """The name of the data set, followed by its version, seed and number of edits where its identity holds them."""
     said = [name for name in ("version", "data_seed", "edits") if name in substrate.identity]
     words = [f"{name.replace('_', ' ')} {substrate.identity[name]}" for name in said]
     return ", ".join([options.dataset, *words, f"soopf_jax {metadata.version('soopf_jax')}"])
 
 
 def print_numbers(options: Look, substrate: Substrate, pairs: Sequence[int], found: Survey) -> None:
-    """Counts of all pairs; changes, shares, ranges and the hash of those that were rendered."""
+    """Print the number of pairs, and the changes, shares, ranges and hash of the pairs that were rendered."""
     grid, measures = substrate.grid, found.measures
     size = "{1} x {0}".format(*substrate.image_size)
     n_all, cell = len(substrate.cell), substrate.cell[list(pairs)]

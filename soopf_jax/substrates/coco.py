@@ -1,8 +1,10 @@
 """`coco`: photographs and outlines in COCO's own layout in; pairs with an edited person, vehicle or background out.
 
-Every pair has a photograph of its own: no source image occurs twice, in whatever cells. A photograph is cropped to its
-central square and resized to 256 x 256. Outlines may overlap: a pixel of a person and a vehicle belongs to neither; the
-background is what no outline covers, not even one around a crowd, which is itself no support.
+`coco` reads the split train2017, and `coco:SPLIT` reads any other.
+
+Every pair has its own photograph: no photograph is used twice, not even in different cells. A photograph is cropped to
+its central square and resized to 256 x 256. A pixel inside the outlines of both a person and a vehicle belongs to no
+support. The background is what no outline covers. A crowd is no support, but its outline is not background either.
 """
 
 import hashlib
@@ -19,32 +21,32 @@ from jaxtyping import Bool, Int
 from PIL import Image, ImageOps
 from pycocotools import mask as run_lengths
 
-from soopf_jax import edits
 from soopf_jax.errors import UserError
 from soopf_jax.grid import Grid
-from soopf_jax.progress import bar
-from soopf_jax.substrates import pairs
-from soopf_jax.substrates.draft import draft, most_rounds
-from soopf_jax.substrates.pairs import Pair, Plan, Region
+from soopf_jax.runtime.progress import bar
+from soopf_jax.substrates import edits, pairs
+from soopf_jax.substrates.allocation import allocate, most_rounds
+from soopf_jax.substrates.pairs import Pair, PairPlan, Region
 from soopf_jax.types import Substrate, SubstrateRequest
 
 SUPPORTS = ("person", "vehicle", "background")
 PERSON, VEHICLE, BACKGROUND = range(3)
 PERSON_CATEGORY = 1
 VEHICLE_SUPERCATEGORY = "vehicle"
+DEFAULT_SPLIT = "train2017"
 DEFAULT_PAIRS_PER_CELL = 300
 SIZE = 256
 LEAST_AREA = 0.05
-"""The share of the picture that a support must have to be edited."""
+"""The smallest share of the picture that a support may cover to be edited."""
 
 
 class Outline(NamedTuple):
     """An annotated object."""
 
     support: int | None
-    """PERSON, VEHICLE or neither."""
+    """PERSON, VEHICLE, or None for anything else."""
     segmentation: Any
-    """As COCO has it: polygons, or run lengths in one of two forms."""
+    """In COCO's format: polygons, or run lengths in one of two forms."""
 
 
 class Photo(NamedTuple):
@@ -60,22 +62,25 @@ def open_substrate(request: SubstrateRequest) -> Substrate:
     """Pairs in the order of their cells."""
     pairs.refuse_two_edits(request)
     plan = pairs.plan(request, SUPPORTS, DEFAULT_PAIRS_PER_CELL)
-    annotations, folder = find_files(request.data_root, request.coco_split)
+    stripes = edits.scaled_stripes(edits.COCO_STRIPES, plan.stripe_scale, SIZE)
+    split = split_of(request.name)
+    annotations, folder = find_files(request.data_root, split)
     photos = read_annotations(annotations)
-    picked = choose_photos(photos, plan, request.coco_split)
-    photos = {image_id: photos[image_id] for ids in picked.values() for image_id in ids}  # frees gigabytes of others
+    picked = choose_photos(photos, plan, split)
+    photos = {image_id: photos[image_id] for ids in picked.values() for image_id in ids}  # frees gigabytes
     chosen = deal(picked, plan.grid, lambda image_id: in_colour(folder / photos[image_id].file_name))
 
     def render_pair(pair: int) -> Pair:
         photo = photos[chosen[pair]]
         source, region = read_photo(folder / photo.file_name, photo), find_region(photo)
         ((support, operation),) = plan.edits_of(pair)
-        return source, draw_edit(operation, plan.random_stream(pair))(source, region == support), region
+        edit = draw_edit(operation, plan.random_stream(pair), stripes)
+        return source, edit(source, region == support), region
 
     identity = {
         "name": "coco",
         "version": "1",
-        "split": request.coco_split,
+        "split": split,
         "annotations": sha256([annotations]),
         "photos": sha256(folder / photo.file_name for photo in photos.values()),
         "pillow": PIL.__version__,  # decodes and resizes
@@ -85,18 +90,18 @@ def open_substrate(request: SubstrateRequest) -> Substrate:
     return Substrate(plan.grid, plan.cell, (SIZE, SIZE), identity, render)
 
 
-def draw_edit(operation: str, rng: np.random.Generator) -> edits.Edit:
+def draw_edit(operation: str, rng: np.random.Generator, stripes: edits.StripeRanges = edits.COCO_STRIPES) -> edits.Edit:
     """An operation with its parameters drawn."""
     if operation == "hue":
         return partial(edits.rotate_hue, turns=edits.uniform(rng, *edits.COCO_HUE))
-    return edits.draw_edit(operation, rng, edits.COCO_STRIPES, SIZE)
+    return edits.draw_edit(operation, rng, stripes, SIZE)
 
 
 # ---------------------------------------------------------------------------------------- which photographs
 
 
-def choose_photos(photos: Mapping[int, Photo], plan: Plan, split: str) -> dict[int, list[int]]:
-    """The ids of each support's images, one per pair. Of person and vehicle, the one that fewer show chooses first."""
+def choose_photos(photos: Mapping[int, Photo], plan: PairPlan, split: str) -> dict[int, list[int]]:
+    """The image ids of each support, one per pair. The rarer of person and vehicle chooses first, background last."""
 
     @cache
     def usable(image_id: int) -> Bool[np.ndarray, "supports"]:
@@ -109,7 +114,7 @@ def choose_photos(photos: Mapping[int, Photo], plan: Plan, split: str) -> dict[i
     wishes = {support: shuffled(photos, f"{plan.data_seed}/{SUPPORTS[support]}") for support in turns}
     rounds = plan.pairs_per_cell * plan.grid.n_operations
     with bar(f"choosing photographs of {split}", rounds * len(SUPPORTS), "photographs") as advance:
-        picked = draft(wishes, rounds, lambda image_id, support: bool(usable(image_id)[support]), advance)
+        picked = allocate(wishes, rounds, lambda image_id, support: bool(usable(image_id)[support]), advance)
     if picked is None:
         with bar(f"counting photographs of {split}", len(photos), "photographs") as advance:
             table = np.empty((len(photos), len(SUPPORTS)), bool)
@@ -121,9 +126,10 @@ def choose_photos(photos: Mapping[int, Photo], plan: Plan, split: str) -> dict[i
 
 
 def deal(picked: Mapping[int, Sequence[int]], grid: Grid, coloured: Callable[[int], bool]) -> list[int]:
-    """The image id of every pair: a support's images go to its operations in turn, one each in every round.
+    """The image id of every pair. In every round, each operation of a support gets one of the support's images.
 
-    Hue would not change a photograph in black and white: it swaps that for another of its round.
+    A change of hue has no effect on a black-and-white photograph. The operation hue therefore gets a photograph in
+    colour if its round has one.
     """
     hands: dict[int, list[int]] = {cell: [] for cell in range(grid.n_cells)}
     for support in range(grid.n_supports):
@@ -138,17 +144,17 @@ def deal(picked: Mapping[int, Sequence[int]], grid: Grid, coloured: Callable[[in
     return [image_id for hand in hands.values() for image_id in hand]
 
 
-def too_few(usable: Bool[np.ndarray, "photos supports"], plan: Plan, split: str) -> UserError:
-    """What to say when the photographs do not suffice."""
+def too_few(usable: Bool[np.ndarray, "photos supports"], plan: PairPlan, split: str) -> UserError:
+    """The error for a split that has too few photographs."""
     counts = ", ".join(f"{count} for {name}" for count, name in zip(usable.sum(axis=0), SUPPORTS, strict=True))
     most = most_rounds(usable) // plan.grid.n_operations
-    advice = f"take --pairs-per-cell {most} or fewer" if most else "take another --coco-split"
+    advice = f"take --pairs-per-cell {most} or fewer" if most else "take another split as coco:SPLIT"
     wanted = f"{plan.pairs_per_cell} pairs in each of {plan.grid.n_cells} cells"
     return UserError(f"{split} has too few photographs for {wanted}, none twice: {counts}; {advice}")
 
 
 def shuffled(image_ids: Collection[int], seed: str) -> list[int]:
-    """In an order that depends on the seed and the ids alone."""
+    """The ids in a random order that depends only on the seed and the ids."""
     return sorted(image_ids, key=lambda image_id: hashlib.sha256(f"{seed}/{image_id}".encode()).digest())
 
 
@@ -156,7 +162,7 @@ def shuffled(image_ids: Collection[int], seed: str) -> list[int]:
 
 
 def crop_lines(photo: Photo) -> tuple[Int[np.ndarray, "256"], Int[np.ndarray, "256"]]:
-    """The rows and columns of a photograph nearest to those of the picture made of it."""
+    """For each row and column of the 256 x 256 picture, the nearest row or column of the photograph."""
     side = min(photo.height, photo.width)
     nearest = (2 * np.arange(SIZE) + 1) * side // (2 * SIZE)
     return (photo.height - side) // 2 + nearest, (photo.width - side) // 2 + nearest
@@ -171,7 +177,7 @@ def find_region(photo: Photo) -> Region:
     def covered(some: list[Any]) -> Bool[np.ndarray, "256 256"]:
         if not some:
             return np.zeros((SIZE, SIZE), bool)
-        # Stored column by column.
+        # The mask is stored column by column; indexing its transpose reads memory in order.
         return run_lengths.decode(run_lengths.merge(some)).T[columns][:, rows].T == 1
 
     person, vehicle = (
@@ -186,13 +192,13 @@ def find_region(photo: Photo) -> Region:
 
 
 def enough(region: Region) -> Bool[np.ndarray, "supports"]:
-    """Which supports have enough of the picture to be edited."""
+    """Which supports cover enough of the picture to be edited."""
     pixels = [np.count_nonzero(region == support) for support in range(len(SUPPORTS))]
     return np.array(pixels) >= LEAST_AREA * region.size
 
 
 def encode(segmentation: Any, photo: Photo) -> Any:
-    """A segmentation in run lengths."""
+    """A segmentation as run lengths."""
     size = photo.height, photo.width
     try:
         if isinstance(segmentation, list):
@@ -202,7 +208,7 @@ def encode(segmentation: Any, photo: Photo) -> Any:
         else:
             mask = segmentation
         right = tuple(mask["size"]) == size
-    # pycocotools raises whatever it comes upon.
+    # pycocotools raises exceptions of many types.
     except Exception as error:
         raise UserError(f"an outline of {photo.file_name} cannot be read ({error}); correct the annotations") from error
     if not right:
@@ -211,10 +217,10 @@ def encode(segmentation: Any, photo: Photo) -> Any:
 
 
 def read_photo(path: Path, photo: Photo) -> edits.Image:
-    """The central square, 256 x 256, in RGB whatever the file has."""
+    """The central square of a photograph, 256 x 256, in RGB whatever the mode of the file."""
     size = photo.width, photo.height
     with opened(path) as image:
-        # Outlines are drawn on the pixels as stored, except where only the turned image has their size.
+        # Outlines refer to the pixels as stored, unless only the image turned by its EXIF tag has the annotated size.
         pixels = (image if image.size == size else ImageOps.exif_transpose(image)).convert("RGB")
     if pixels.size != size:
         raise UserError(f"{path} is {pixels.size} pixels but annotated as {size}; download it again")
@@ -225,15 +231,15 @@ def read_photo(path: Path, photo: Photo) -> edits.Image:
 
 
 def in_colour(path: Path) -> bool:
-    """Whether the channels of a photograph differ, by one grey level on average."""
+    """Whether the colour channels of a photograph differ by at least one grey level on average."""
     with opened(path) as image:
-        image.draft("RGB", (SIZE // 4, SIZE // 4))  # decode an eighth of the resolution
+        image.draft("RGB", (SIZE // 4, SIZE // 4))  # lets a JPEG be decoded at a fraction of its resolution
         return bool(np.ptp(np.asarray(image.convert("RGB")), axis=2).mean() >= 1)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Image.Image]:
-    """An image file; what goes wrong with it inside the block becomes a UserError."""
+    """Open an image file. An error of reading it inside the block becomes a UserError."""
     try:
         with Image.open(path) as image:
             yield image
@@ -244,16 +250,31 @@ def opened(path: Path) -> Iterator[Image.Image]:
 # --------------------------------------------------------------------------------------------- the files
 
 
+def split_of(name: str) -> str:
+    """The split that a data set's name asks for: `coco` or `coco:SPLIT`.
+
+    Raises:
+        UserError: The split is empty, or could lead out of the data root.
+    """
+    _, colon, split = name.partition(":")
+    if colon and (not split or Path(split).name != split):
+        raise UserError(f"dataset {name} names no split of COCO; write coco or, for example, coco:val2017")
+    return split or DEFAULT_SPLIT
+
+
 def find_files(data_root: str | None, split: str) -> tuple[Path, Path]:
     """The annotations of a split and the folder of its photographs."""
     layout = f"annotations/instances_{split}.json and {split}/*.jpg"
     if data_root is None:
-        raise UserError(f"dataset coco reads {layout}; name the folder that holds them with --data-root")
+        fetch = "soopf data fetch coco downloads them to the folder data"
+        raise UserError(f"dataset coco reads {layout}; {fetch}; name the folder that holds them with --data-root")
     root = Path(data_root).expanduser()
     annotations, folder = root / "annotations" / f"instances_{split}.json", root / split
     for path in (annotations, folder):
         if not path.exists():
-            raise UserError(f"there is no {path}; {data_root} must hold {layout}: check --data-root and --coco-split")
+            raise UserError(
+                f"there is no {path}; {data_root} must hold {layout}: check --data-root and the split in coco:SPLIT"
+            )
     return annotations, folder
 
 
@@ -273,7 +294,7 @@ def read_annotations(path: Path) -> dict[int, Photo]:
 
 
 def sha256(paths: Iterable[Path]) -> str:
-    """Of the contents of some files."""
+    """The SHA-256 of the contents of some files."""
     digest = hashlib.sha256()
     try:
         for path in paths:

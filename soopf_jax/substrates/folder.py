@@ -1,14 +1,14 @@
-"""`folder:PATH`: your own grid. A folder of images and a table of pairs in, the pairs out.
+"""`folder:PATH`: your own images. A folder of images and a table of pairs in, the pairs out.
 
     PATH/source/...   the images before the edit
     PATH/edited/...   the images after the edit
-    PATH/region/...   where the supports are: 8-bit grey PNG, a pixel's value is its support, 255 is none
+    PATH/region/...   where the supports are: 8-bit grey PNG; the value of a pixel is its support, 255 means none
     PATH/pairs.csv    one line per pair: source,edited,region,support,operation
 
-`source`, `edited` and `region` are file names in the folder of that name; a file may serve many pairs. `support` and
+`source`, `edited` and `region` are file names in the folder of that name; several pairs may share a file. `support` and
 `operation` are names of your choice. Supports are numbered 0, 1, ... in the order in which pairs.csv first names them:
-these are the values of the region images. Every support must occur with every operation. All images have the same
-size, whatever it is. Columns of other names are ignored. This script writes such a folder, a grid of 2 x 2:
+these are the values of the region images. Every support must occur with every operation. All images must have the same
+size, which may be any. Other columns are ignored. This script writes such a folder for a grid of 2 x 2:
 
     import csv
     from pathlib import Path
@@ -16,7 +16,8 @@ size, whatever it is. Columns of other names are ignored. This script writes suc
     from PIL import Image
 
     root, rng = Path("my-grid"), np.random.default_rng(0)
-    edits = {"invert": lambda pixels: 255 - pixels, "darken": lambda pixels: pixels // 2}
+    stripes = np.where(np.arange(64) % 4 < 2, 40, -40)[:, None]
+    edits = {"invert": lambda pixels: 255 - pixels, "stripes": lambda pixels: pixels + stripes}
     for folder in ("source", "edited", "region"):
         (root / folder).mkdir(parents=True)
     region = np.full((64, 64), 255, np.uint8)  # 255: no support
@@ -24,15 +25,16 @@ size, whatever it is. Columns of other names are ignored. This script writes suc
     with open(root / "pairs.csv", "w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["source", "edited", "region", "support", "operation"])
-        for number in range(80):
+        for number in range(160):
             support, operation = number % 2, list(edits)[number // 2 % 2]
-            source = rng.integers(0, 256, (64, 64, 3), np.uint8)
+            colours = rng.integers(60, 200, (256, 3))  # one for each value of a region
+            source = colours[region]
             edited = np.where((region == support)[..., None], edits[operation](source), source)
             for folder, image in {"source": source, "edited": edited, "region": region}.items():
-                Image.fromarray(image).save(root / folder / f"{number}.png")
+                Image.fromarray(image.astype(np.uint8)).save(root / folder / f"{number}.png")
             table.writerow([f"{number}.png"] * 3 + [["left", "right"][support], operation])
 
-and `python -m soopf_jax.bench --dataset folder:my-grid` runs on it.
+`soopf run --dataset folder:my-grid --quick` runs the benchmark on it. Every arm reads every held-out cell (INJ 1.000).
 """
 
 import csv
@@ -46,18 +48,17 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from soopf_jax import edits
 from soopf_jax.errors import UserError, unknown_name
 from soopf_jax.grid import Grid
-from soopf_jax.progress import bar
-from soopf_jax.substrates import pairs
+from soopf_jax.runtime.progress import bar
+from soopf_jax.substrates import edits, pairs
 from soopf_jax.types import Substrate, SubstrateRequest
 
 TABLE = "pairs.csv"
 NONE = 255
-"""The value of a region's pixel that belongs to no support."""
+"""The value of a pixel of a region image that belongs to no support."""
 MOST_SUPPORTS = 127
-"""As many as int8 can number."""
+"""int8 can number no more."""
 
 
 class Row(NamedTuple):
@@ -71,8 +72,8 @@ class Row(NamedTuple):
 
 
 def open_substrate(request: SubstrateRequest) -> Substrate:
-    """The pairs in the order of pairs.csv; `pairs_per_cell` keeps the first so many of each cell."""
-    pairs.refuse(request, "data_root", "data_seed", "coco_split")
+    """The pairs in the order of pairs.csv. `pairs_per_cell` limits each cell to its first pairs."""
+    pairs.refuse(request, "data_root", "data_seed", "stripe_unit", "stripe_size")
     pairs.refuse_two_edits(request)
     root = Path(request.name.partition(":")[2]).expanduser()
     rows = read_table(root / TABLE)
@@ -114,7 +115,7 @@ def read_table(path: Path) -> list[Row]:
 
 
 def grid_of(rows: Sequence[Row], operations: Sequence[str] | None) -> Grid:
-    """Supports in the order in which the table first names them; so too operations, unless some are asked for."""
+    """The grid of a table: names in order of first appearance, but the operations as given in `operations`, if any."""
     supports = list(dict.fromkeys(row.support for row in rows))
     known = list(dict.fromkeys(row.operation for row in rows))
     for operation in operations or ():
@@ -131,7 +132,7 @@ def cell_of(row: Row, grid: Grid) -> int:
 
 
 def first_of_each_cell(rows: Sequence[Row], grid: Grid, pairs_per_cell: int | None) -> list[Row]:
-    """The rows to use, in the table's order."""
+    """The first `pairs_per_cell` rows of each cell, or all of them, in the order of the table."""
     if pairs_per_cell is not None and pairs_per_cell < 1:
         raise UserError(f"{pairs_per_cell} pairs per cell are too few; ask for at least 1")
     counts = [0] * grid.n_cells
@@ -152,7 +153,7 @@ def first_of_each_cell(rows: Sequence[Row], grid: Grid, pairs_per_cell: int | No
 def check_files(root: Path, rows: Sequence[Row], grid: Grid) -> tuple[tuple[int, int], str]:
     """(height, width) of all images, and the SHA-256 of their contents.
 
-    Whatever is wrong with a file is found here, except damage in the middle of an image.
+    This check finds everything that can be wrong with a file, except damage in the middle of an image.
     """
     digests: dict[Path, bytes] = {}
     sizes: dict[tuple[int, int], Path] = {}
@@ -176,7 +177,7 @@ def check_files(root: Path, rows: Sequence[Row], grid: Grid) -> tuple[tuple[int,
 
 
 def read_inside(root: Path, path: Path) -> bytes:
-    """The content of a file within the folder."""
+    """The content of a file, which must be inside the folder."""
     try:
         if not path.resolve().is_relative_to(root.resolve()):
             raise UserError(f"{path} is outside {root}; name files within the folder")
@@ -192,7 +193,7 @@ def read_image(path: Path) -> edits.Image:
 
 
 def read_region(path: Path, grid: Grid, edited: str) -> pairs.Region:
-    """The support in each pixel, -1 for none. The edited support must have some."""
+    """The support in each pixel, -1 for none. The edited support must cover at least one pixel."""
     with readable(path), Image.open(path) as image:
         mode, values = image.mode, np.asarray(image)
     if mode != "L":
@@ -208,7 +209,7 @@ def read_region(path: Path, grid: Grid, edited: str) -> pairs.Region:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """What goes wrong with an image inside the block becomes a UserError."""
+    """Turn an error of reading an image inside the block into a UserError."""
     try:
         yield
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:

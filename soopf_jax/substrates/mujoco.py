@@ -1,9 +1,9 @@
-"""`mujoco`: a room with one box in it, rendered by MuJoCo, and pairs of its images.
+"""`mujoco`: pairs of images of a room with one box in it, rendered by MuJoCo.
 
-Edits are made where they belong. Hue, invert and texture change the support's material, relight moves its lamp, and
-the scene is rendered again; pattern, brightness and blur are laid over the pixels. MuJoCo's renderer casts shadows
-but carries no light from surface to surface, and with one sample per pixel a pixel shows exactly one support: no edit
-changes a pixel of another support. A seed gives the same bytes on one machine; other drivers may round otherwise.
+Hue, invert and texture change the material of the support, relight moves its lamp, and the scene is rendered again.
+Pattern, brightness and blur change the pixels of the rendered image. No edit changes a pixel of another support:
+MuJoCo's renderer casts shadows but reflects no light from surface to surface, and with one sample per pixel a pixel
+shows exactly one support. A seed always gives the same bytes on one machine; other drivers may round differently.
 """
 
 import os
@@ -16,29 +16,29 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from soopf_jax import edits
-from soopf_jax.edits import integer, uniform
+from soopf_jax import plugins
 from soopf_jax.errors import UserError, unknown_name
-from soopf_jax.substrates import pairs
+from soopf_jax.substrates import edits, pairs
+from soopf_jax.substrates.edits import integer, uniform
 from soopf_jax.types import ImagePairs, Substrate, SubstrateRequest
 
 SUPPORTS = ("floor", "wall", "object")
 SCENE_OPERATIONS = ("hue", "invert", "relight", "texture")
-"""Those that change the scene rather than the pixels."""
+"""The operations that change the scene rather than the pixels."""
 OPERATIONS = (*edits.OPERATIONS, "relight", "texture")
 DEFAULT_PAIRS_PER_CELL = 350
 SIZE = 256
 
 # ------------------------------------------------------------------------------------------------ scenes
-# Metres; x is to the right, y away from the camera, z up, and the origin is on the floor near the middle of the room.
-# Real ranges are [low, high). assets/mujoco_scene.xml holds what is the same in every scene.
+# Lengths are in metres. x points to the right, y away from the camera and z up; the origin is on the floor near the
+# middle of the room. Ranges are [low, high). assets/mujoco_scene.xml holds what is the same in every scene.
 
 SATURATION = VALUE = (0.5, 1.0)
 BOX_X, BOX_Y = (-0.7, 0.7), (-0.4, 0.9)
 BOX_HALF_WIDTH, BOX_HALF_HEIGHT = (0.35, 0.6), (0.3, 0.65)
 
 CAMERA_AZIMUTH, CAMERA_ELEVATION, CAMERA_DISTANCE = (60.0, 120.0), (-30.0, -14.0), (3.8, 4.6)
-"""Degrees as MuJoCo counts them: azimuth 90 looks along y, elevations below 0 look down."""
+"""In MuJoCo's degrees: a camera of azimuth 90 looks along y, and one of negative elevation looks down."""
 TARGET_X, TARGET_Y, TARGET_Z = (-0.3, 0.3), (0.0, 0.4), (0.5, 0.8)
 
 LAMP_CIRCLE, LAMP_HEIGHT = 2.5, (3.2, 4.2)
@@ -48,7 +48,7 @@ RELIGHT = (0.25, 0.75)
 """How far relight moves a lamp around its circle, in turns."""
 
 TILES = {"floor": (8, 12, 16), "wall": (8, 12, 16), "object": (2, 3, 4)}
-"""Tiles along the side of a face, as the scene file has them."""
+"""The numbers of tiles along the side of a face for which the scene file has a texture."""
 
 
 class Camera(NamedTuple):
@@ -61,28 +61,28 @@ class Camera(NamedTuple):
 
 
 class Lamp(NamedTuple):
-    """The lamp that casts the shadow. It shines at the box."""
+    """The lamp that casts the shadow. It points at the box."""
 
     azimuth: float
-    """Where it hangs on its circle, in turns."""
+    """Its position on the circle, in turns."""
     height: float
     power: float
-    """Its diffuse light; the scene file's fill light adds at most 0.45."""
+    """The strength of its diffuse light. The fill light of the scene file adds at most 0.45."""
 
 
 class Scene(NamedTuple):
-    """All of an image. Entries per support are in the order of SUPPORTS."""
+    """Everything that an image shows. Entries per support are in the order of SUPPORTS."""
 
     colours: Float[np.ndarray, "3 3"]
     """The RGB of each support's material, in [0, 1]."""
     tiles: tuple[int, ...]
     """Tiles along the side of each support's faces, 0 for a plain material."""
     lamps: tuple[Lamp, ...]
-    """The lamp that each support is lit by, and no other is. In a source image they are the same."""
+    """For each support, the only lamp that lights it. In a source image all three are the same."""
     position: tuple[float, float]
     half_size: tuple[float, float, float]
     yaw: float
-    """Of the box, in turns."""
+    """How far the box is turned about the vertical, in turns."""
     camera: Camera
 
 
@@ -113,7 +113,7 @@ def _draw_colour(rng: np.random.Generator) -> Float[np.ndarray, "3"]:
 
 
 def change_scene(scene: Scene, support: int, operation: str, rng: np.random.Generator) -> Scene:
-    """The scene after one of SCENE_OPERATIONS, its parameters drawn."""
+    """The scene after one of SCENE_OPERATIONS, whose parameters are drawn here."""
     colours, tiles, lamps = scene.colours.copy(), list(scene.tiles), list(scene.lamps)
     match operation:
         case "hue":
@@ -139,19 +139,20 @@ STAGE = pairs.Stage(draw_scene, SCENE_OPERATIONS, change_scene, edits.MUJOCO_STR
 
 def open_substrate(request: SubstrateRequest) -> Substrate:
     """Pairs in the order of their cells."""
-    pairs.refuse(request, "data_root", "coco_split")
+    pairs.refuse(request, "data_root")
     plan = pairs.plan(request, SUPPORTS, DEFAULT_PAIRS_PER_CELL, OPERATIONS)
+    plugins.require("dataset 'mujoco'", "mujoco", "OpenGL")
     choose_backend()
     from soopf_jax.substrates import mujoco_room
 
-    cell = plan.cell
+    stage, cell = pairs.with_stripes_of(plan, STAGE), plan.cell
 
     def render(numbers: Sequence[int]) -> ImagePairs:
         with mujoco_room.open_room() as room:
             photograph, regions = partial(mujoco_room.photograph, room), partial(mujoco_room.regions, room)
 
             def render_pair(pair: int) -> pairs.Pair:
-                return pairs.render_draw(pairs.draw(plan, pair, STAGE), photograph, regions)
+                return pairs.render_draw(pairs.draw(plan, pair, stage), photograph, regions)
 
             return pairs.render_each(render_pair, len(cell), (SIZE, SIZE))(numbers)
 
@@ -165,9 +166,13 @@ TRIAL = "import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/
 
 
 def choose_backend() -> None:
-    """Sets MUJOCO_GL, unless the user did, to the first backend that renders here."""
-    # MuJoCo reads MUJOCO_GL when it is imported, and PyOpenGL stays with the first backend it meets: a backend that
-    # may fail is tried in a process of its own. Other systems than Linux have only one.
+    """Set MUJOCO_GL to the first backend that works here. If the user has set it, only check that it works.
+
+    Raises:
+        UserError: No backend works.
+    """
+    # MuJoCo reads MUJOCO_GL when it is imported, and PyOpenGL keeps the first backend that it loads. Each backend is
+    # therefore tried in a separate process. Systems other than Linux have only one backend.
     if "mujoco" in sys.modules or sys.platform != "linux":
         return
     asked = os.environ.get("MUJOCO_GL")

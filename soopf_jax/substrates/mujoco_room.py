@@ -1,6 +1,7 @@
-"""Renders the scenes of the `mujoco` substrate: a Scene in, MuJoCo's picture or its map of supports out.
+"""Renders the scenes of the `mujoco` substrate: a Scene in, its picture or its map of supports out.
 
-Importing this module imports mujoco, which reads MUJOCO_GL then and never again; `mujoco.open_substrate` sets it.
+Importing this module imports mujoco, which reads MUJOCO_GL only at that moment. `mujoco.open_substrate` therefore sets
+MUJOCO_GL before it imports this module.
 """
 
 import hashlib
@@ -15,29 +16,29 @@ import numpy as np
 from jaxtyping import Int8, UInt8
 from OpenGL import GL  # type: ignore[import-untyped]
 
-import soopf_jax
-from soopf_jax.edits import Image
+from soopf_jax.runtime.assets import asset
+from soopf_jax.substrates.edits import Image
 from soopf_jax.substrates.mujoco import LAMP_CIRCLE, SIZE, SUPPORTS, Lamp, Scene
 from soopf_jax.substrates.pairs import Region
 from soopf_jax.types import Json
 
 DARK_TILE = 0.45
-"""The share of the material's colour that every other tile shows."""
+"""The brightness of every other tile, as a share of the material's colour."""
 
 
 class Room(NamedTuple):
-    """The scene file, loaded, and a rendering context, which belongs to the thread that opened it."""
+    """The loaded scene file and a rendering context. Only the thread that opened it may use it."""
 
     model: mujoco.MjModel
     data: mujoco.MjData
     renderer: mujoco.Renderer
     support: Int8[np.ndarray, "geoms+1"]
-    """The support of each geom; the last entry, -1, is that of no geom."""
+    """The support of each geom. The last entry, -1, stands for pixels without a geom."""
 
 
 @contextmanager
 def open_room() -> Iterator[Room]:
-    """A room for the block that asks: threads share nothing, and nothing is left to free at exit."""
+    """Open a room for one block. Threads share nothing, and everything is freed at the end of the block."""
     model = mujoco.MjModel.from_xml_path(str(scene_file()))
     support = [SUPPORTS.index(model.mat(material).name) for material in model.geom_matid]
     for texture in map(model.tex, range(model.ntex)):
@@ -48,14 +49,12 @@ def open_room() -> Iterator[Room]:
 
 
 def scene_file() -> Path:
-    """assets/ is inside an installed package, and beside the package in a checkout."""
-    package = Path(soopf_jax.__file__).parent
-    inside, beside = (folder / "assets" / "mujoco_scene.xml" for folder in (package, package.parent))
-    return inside if inside.exists() else beside
+    """The path of the room's description for MuJoCo."""
+    return asset("mujoco_scene.xml")
 
 
 def identity() -> Json:
-    """What decides the pixels of a scene: the file, MuJoCo and the OpenGL driver."""
+    """Everything that determines the pixels of a given scene: the scene file, MuJoCo and the OpenGL driver."""
     with open_room():
         driver = [GL.glGetString(part).decode() for part in (GL.GL_VENDOR, GL.GL_RENDERER, GL.GL_VERSION)]
     return {
@@ -66,7 +65,7 @@ def identity() -> Json:
 
 
 def tiles(n: int, width: int) -> UInt8[np.ndarray, "height width 3"]:
-    """A chessboard of n x n tiles for each side of a cube, one below the other, in greys for a material to colour."""
+    """A grey chessboard of n x n tiles for each face of a cube, one below the other. The material colours it."""
     row, column = np.indices((width, width)) * n // width
     board = np.where((row + column) % 2 == 0, 255, round(255 * DARK_TILE)).astype(np.uint8)
     return np.tile(board[:, :, None], (6, 1, 3))
@@ -78,8 +77,8 @@ def tiles(n: int, width: int) -> UInt8[np.ndarray, "height width 3"]:
 def photograph(room: Room, scene: Scene) -> Image:
     """The scene as the camera sees it, each support under its own lamp.
 
-    MuJoCo's lamps light everything. As its surfaces pass no light on, a lamp for one support alone is that support's
-    pixels in a picture taken under that lamp.
+    A lamp of MuJoCo lights everything. Its surfaces reflect no light onto each other, so a support under a lamp of its
+    own looks as it does when that lamp lights the whole room. The picture is put together from one picture per lamp.
     """
     first, *others = dict.fromkeys(scene.lamps)
     image = _photograph(room, scene, first)
@@ -101,8 +100,8 @@ def regions(room: Room, scene: Scene) -> Region:
 
 def _photograph(room: Room, scene: Scene, lamp: Lamp) -> Image:
     _arrange(room, scene, lamp)
-    # Decor casts no shadow. A convex room shades no part of itself: in the shadow map it would only cost time and
-    # speckle the surfaces that the lamp grazes.
+    # Decor casts no shadow. The room is convex and never shades itself. In the shadow map it would only cost time and
+    # cause speckles where light meets a surface at a small angle.
     box, drawn = room.model.geom("box").id, room.renderer.scene
     for geom in drawn.geoms[: drawn.ngeom]:
         if geom.objid != box:
@@ -111,7 +110,7 @@ def _photograph(room: Room, scene: Scene, lamp: Lamp) -> Image:
 
 
 def _arrange(room: Room, scene: Scene, lamp: Lamp) -> None:
-    """Sets all that differs between scenes, so that nothing remains of the one before."""
+    """Set everything that differs between scenes. Nothing of the previous scene remains."""
     model = room.model
     for support, name in enumerate(SUPPORTS):
         n_tiles = scene.tiles[support]

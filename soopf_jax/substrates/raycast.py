@@ -1,7 +1,7 @@
-"""Rays against a few simple surfaces: distance and normal of the first hit, for all rays at once.
+"""Intersects rays with simple surfaces: rays in, distance and normal of each ray's first hit out.
 
-Every sum is written out term by term: NumPy's elementwise + - * / and sqrt in float64 are the same on every
-machine, whereas its dot products may be summed in another order.
+Every sum is written out term by term. NumPy's elementwise + - * / and sqrt in float64 give the same result on every
+machine, but the order of summation in its dot products may differ.
 """
 
 from typing import NamedTuple
@@ -13,17 +13,17 @@ Vectors = Float[np.ndarray, "3 #rays"]
 Numbers = Float[np.ndarray, "#rays"]
 
 TINY = 1e-30
-"""Stands for a zero divisor: sends the hits of a parallel ray out of the way without making an infinity."""
+"""Replaces a zero divisor. The hit of a parallel ray is then very far away, but not infinitely far."""
 
 
 class Rays(NamedTuple):
-    """Half-lines `origin + distance * direction`, distance > 0; one origin or one direction may serve all."""
+    """Half-lines `origin + distance * direction`, distance > 0. All rays may share one origin or one direction."""
 
     origin: Vectors
     direction: Vectors
 
     def at(self, distance: Numbers) -> Vectors:
-        """The points at these distances, the origin for an infinite one."""
+        """The points at these distances; the origin for an infinite distance."""
         return self.origin + np.where(np.isfinite(distance), distance, 0.0) * self.direction
 
 
@@ -33,7 +33,7 @@ class Hit(NamedTuple):
     distance: Numbers
     """In lengths of the ray's direction; infinity for a miss."""
     normal: Vectors
-    """Outwards, of length 1; meaningless for a miss."""
+    """Points outwards and has length 1; meaningless for a miss."""
 
 
 def dot(a: Vectors, b: Vectors) -> Numbers:
@@ -42,7 +42,7 @@ def dot(a: Vectors, b: Vectors) -> Numbers:
 
 
 def unit(v: Vectors) -> Vectors:
-    """The same directions at length 1."""
+    """The vectors scaled to length 1."""
     return v / np.sqrt(dot(v, v))
 
 
@@ -98,12 +98,12 @@ def box(rays: Rays, low: Float[np.ndarray, "3"], high: Float[np.ndarray, "3"]) -
 
 
 def _first_root(a: Numbers, half_b: Numbers, c: Numbers) -> Numbers:
-    """The smaller root of `a t^2 + 2 half_b t + c`, where it is real and ahead."""
+    """The smaller root of `a t^2 + 2 half_b t + c` if it is real and positive, else infinity."""
     a = np.maximum(a, TINY)
     discriminant = half_b * half_b - a * c
     return _ahead((-half_b - np.sqrt(np.maximum(discriminant, 0.0))) / a, discriminant >= 0)
 
 
 def _ahead(distance: Numbers, hit: Bool[np.ndarray, "#rays"]) -> Numbers:
-    """The distance where there is a hit and it is ahead, infinity elsewhere."""
+    """The distance if there is a hit at a positive distance, else infinity."""
     return np.where(hit & (distance > 0), distance, np.inf)

@@ -1,8 +1,8 @@
 """`shapes3d`: the original Shapes3D data set, 3dshapes.h5, in; pairs of its images out.
 
-Hue takes the image of the data set that differs in that hue alone. The file has no masks, but all colour comes from
-the hues: a pixel belongs to the support whose hue changes it most, and to none where no hue does, as in the sky. The
-factors and edits of a pair are those of the same pair of `shapes3d-lite`.
+For the operation hue, the edited image is the image of the data set that differs only in that hue. The file has no
+masks, so they are inferred: a pixel belongs to the support whose hue changes it most, and to no support if no hue
+changes it, as in the sky. Each pair has the same factors and edits as the pair of that number in `shapes3d-lite`.
 """
 
 import hashlib
@@ -16,10 +16,9 @@ import h5py
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from soopf_jax import edits
 from soopf_jax.errors import UserError
-from soopf_jax.progress import bar
-from soopf_jax.substrates import pairs
+from soopf_jax.runtime.progress import bar
+from soopf_jax.substrates import edits, pairs
 from soopf_jax.substrates.pairs import Draw, Pair, Region
 from soopf_jax.substrates.shapes3d_lite import (
     DEFAULT_PAIRS_PER_CELL,
@@ -37,12 +36,11 @@ N_IMAGES = 480_000
 
 
 def open_substrate(request: SubstrateRequest) -> Substrate:
-    """Pairs in the order of their cells. Their images are read when the first pair is rendered, all in one pass."""
+    """Pairs in the order of their cells. All images are read in one pass when the first pair is rendered."""
     plan = pairs.plan(request, SUPPORTS, DEFAULT_PAIRS_PER_CELL)
-    pairs.refuse(request, "coco_split")
     path = find_file(request.data_root)
     sizes = factor_sizes(path)
-    stage = make_stage(sizes)
+    stage = pairs.with_stripes_of(plan, make_stage(sizes))
     draws = [pairs.draw(plan, pair, stage) for pair in range(len(plan.cell))]
 
     @cache
@@ -65,7 +63,7 @@ def open_substrate(request: SubstrateRequest) -> Substrate:
 
 
 def scenes_needed(draws: Iterable[Draw[Scene]], sizes: Scene) -> set[Scene]:
-    """Every scene whose image the pairs are made of, and those that show where their supports are."""
+    """Every scene whose image is needed, for the pairs themselves or to find their supports."""
     shown = {scene for draw in draws for scene in (draw.scene, draw.changed)}
     views = {scene[3:] for scene in shown}
     return shown.union(*(scenes for view in views for scenes in recolourings(*view, sizes)))
@@ -75,7 +73,7 @@ def scenes_needed(draws: Iterable[Draw[Scene]], sizes: Scene) -> set[Scene]:
 
 
 def recolourings(scale: int, shape: int, orientation: int, sizes: Scene) -> list[list[Scene]]:
-    """For each support, a few scenes of one view that differ in its hue alone, spread over all its hues."""
+    """For each support, up to four scenes of one view that differ only in its hue. The hues are spread evenly."""
     plain = Scene(0, 0, 0, scale, shape, orientation)
     return [
         [with_hue(plain, support, hue) for hue in sorted({k * sizes[support] // 4 for k in range(4)})]
@@ -84,10 +82,14 @@ def recolourings(scale: int, shape: int, orientation: int, sizes: Scene) -> list
 
 
 def find_region(recoloured: Sequence[UInt8[np.ndarray, "_ height width 3"]]) -> Region:
-    """The support in each pixel, -1 for none, from images that differ in one support's hue, for each support.
+    """The support in each pixel, -1 for none.
 
-    A pixel on an edge, or lit by another support, follows several hues: the one that changes it most decides. The sky
-    is what no hue changes; the supports' own colours are saturated, so their darkest channel keeps nothing.
+    Several hues may change a pixel on an edge, or one that receives light from another support. It belongs to the
+    support whose hue changes it most. No hue changes the sky. The colours of supports are saturated, so some hue always
+    makes one of their channels dark; in the sky all channels stay bright.
+
+    Args:
+        recoloured: For each support, images that differ only in its hue.
     """
     change = np.stack([np.ptp(images, axis=0).max(axis=2) for images in recoloured])
     unchanged = np.concatenate(recoloured).min(axis=(0, 3))
@@ -98,8 +100,8 @@ def find_region(recoloured: Sequence[UInt8[np.ndarray, "_ height width 3"]]) -> 
 
 
 def find_file(data_root: str | None) -> Path:
-    """Where 3dshapes.h5 is."""
-    where = "download it from github.com/google-deepmind/3d-shapes and name its folder with --data-root"
+    """The path of 3dshapes.h5."""
+    where = "soopf data fetch shapes3d downloads it to the folder data; name its folder with --data-root"
     if data_root is None:
         raise UserError(f"dataset shapes3d reads {FILE}; {where}")
     path = Path(data_root).expanduser() / FILE
@@ -109,7 +111,11 @@ def find_file(data_root: str | None) -> Path:
 
 
 def factor_sizes(path: Path) -> Scene:
-    """How many values each factor has. All of the layout that the rest relies on is checked here."""
+    """How many values each factor has.
+
+    Raises:
+        UserError: The layout of the file is not that of Shapes3D.
+    """
     try:
         with h5py.File(path) as file:
             shape, dtype, labels = file["images"].shape, file["images"].dtype, file["labels"][()]
@@ -133,7 +139,7 @@ def factor_sizes(path: Path) -> Scene:
 
 def read_scenes(path: Path, sizes: Scene, scenes: Iterable[Scene]) -> dict[Scene, edits.Image]:
     """The images of some scenes."""
-    wanted = sorted(scenes)  # as in the file, where the last factor changes fastest
+    wanted = sorted(scenes)  # the order of the file, where the last factor changes fastest
     try:
         images = read_images(path, np.ravel_multi_index(np.array(wanted).T, sizes))
     except OSError as error:
@@ -142,10 +148,11 @@ def read_scenes(path: Path, sizes: Scene, scenes: Iterable[Scene]) -> dict[Scene
 
 
 def read_images(path: Path, numbers: Int[np.ndarray, "images"]) -> UInt8[np.ndarray, "images 64 64 3"]:
-    """The images with these numbers, which increase. Reads each chunk of the file at most once.
+    """The images with these numbers, which must increase. Each chunk of the file is read at most once.
 
-    h5py's own chunks for the original, which fit its size, are 15,000 images x 4 x 4 pixels of one channel: a single
-    image then takes as long to read as 15,000 do. So a substrate reads all of its images in one pass.
+    The chunks that h5py chooses for data of this shape hold 15,000 images x 4 x 4 pixels of one channel; the size of
+    the original file agrees with that. One image then takes as long to read as 15,000 images. A substrate therefore
+    reads all of its images in one pass.
     """
     images = np.empty((len(numbers), SIZE, SIZE, 3), np.uint8)
     with h5py.File(path) as file:

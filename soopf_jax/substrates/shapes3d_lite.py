@@ -1,8 +1,8 @@
-"""`shapes3d-lite`: the factor space of Shapes3D drawn by our own ray caster, and pairs of its images.
+"""`shapes3d-lite`: pairs of images with the factors of Shapes3D, drawn by our own ray caster.
 
-A floor, three walls under a plain sky and one object in the middle, seen by a camera that orbits it. The view
-(scale, shape, orientation) fixes which support each pixel shows and how much light it gets; the hues only
-colour it in. With one ray per pixel and no interreflection a pixel shows exactly one support, and an edit of that
+A scene has a floor, three walls under a plain sky and one object in the middle. A camera orbits the object. The view
+(scale, shape, orientation) determines which support each pixel shows and how much light it gets; the hues determine the
+colours. There is one ray per pixel and no interreflection. So a pixel shows exactly one support, and an edit of that
 support changes no other pixel. The bytes are the same on every machine: see `edits` and `raycast`.
 """
 
@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int8
 
-from soopf_jax import edits
-from soopf_jax.substrates import pairs
+from soopf_jax.substrates import edits, pairs
 from soopf_jax.substrates.pairs import Pair, Region
 from soopf_jax.substrates.raycast import (
     Hit,
@@ -39,7 +38,7 @@ DEFAULT_PAIRS_PER_CELL = 350
 
 
 class Scene(NamedTuple):
-    """The factors of an image in the order of the original, each an index below its entry in FACTOR_SIZES."""
+    """The factors of an image in the order of Shapes3D. Each is an index below its entry in FACTOR_SIZES."""
 
     floor_hue: int
     wall_hue: int
@@ -52,7 +51,7 @@ class Scene(NamedTuple):
 FACTOR_SIZES = Scene(floor_hue=10, wall_hue=10, object_hue=10, scale=8, shape=4, orientation=15)
 
 COLOURS = np.stack([edits.rotate_colour(np.array([255.0, 0.0, 0.0]), k / 10) for k in range(10)])
-"""The native hues: saturated, a tenth of a turn apart, in grey levels."""
+"""The ten hues of the data set as RGB in grey levels: saturated, and a tenth of a turn apart."""
 SCALES = tuple(0.75 + 0.5 * k / 7 for k in range(8))
 YAWS = tuple((60 * k / 14 - 30) / 360 for k in range(15))
 """How far the camera has orbited, in turns."""
@@ -76,11 +75,11 @@ def _capsule(rays: Rays, scale: float) -> Hit:
 
 
 SHAPES: tuple[Callable[[Rays, float], Hit], ...] = (_cube, _cylinder, _ball, _capsule)
-"""(rays, scale) -> where they hit the object, which stands on the floor at the origin."""
+"""(rays, scale) -> where the rays hit the object, which stands on the floor at the origin."""
 
 # --------------------------------------------------------------------------------------------- the room
-# x is to the right, y away from the camera at yaw 0, z up; the unit is the side of a cube of scale 1. The sky's
-# colour was read off the pictures in the original's repository; sizes and lights were matched to them by eye.
+# x points to the right, y away from the camera at yaw 0, and z up. The unit is the side of a cube of scale 1. The
+# colour of the sky comes from the pictures in the repository of Shapes3D; sizes and lights were matched to them by eye.
 
 SIZE = 64
 SKY = np.array([153.0, 226.0, 249.0])
@@ -89,24 +88,24 @@ CAMERA_DISTANCE, CAMERA_HEIGHT = 3.8, 1.35
 HALF_WIDTH = 0.414
 """Half the width of the picture at distance 1."""
 HORIZON = 24.0
-"""The row at the camera's height. Above the middle: more floor is in sight, and uprights stay upright."""
+"""The row at the camera's height. It is above the middle, which shows more floor and keeps vertical lines vertical."""
 
 LAMP = np.array([[-1.2], [0.6], [5.5]])
-"""The centre of a square lamp, which the object shades from the floor."""
+"""The centre of a square lamp. The object casts its shadow on the floor."""
 LAMP_SPOTS = (
     LAMP
     + np.array(
         [((i + (j + 0.5) / 5) / 5 - 0.5, (j + (i + 0.5) / 5) / 5 - 0.5, 0.0) for i in range(5) for j in range(5)]
     ).T
 )
-"""Points spread over the lamp, no two in line along its sides: 26 depths of shadow."""
+"""25 points of the lamp, no two in line along its sides. They give 26 depths of shadow."""
 FRONT = unit(np.array([[0.4], [-1.0], [0.0]]))
-"""Towards a distant light on the camera's side."""
+"""The direction towards a distant light on the camera's side."""
 AMBIENT_LIGHT, LAMP_LIGHT, FRONT_LIGHT = 0.28, 0.68, 0.62
 
 
 class View(NamedTuple):
-    """All of an image but its hues."""
+    """Everything about an image except its hues."""
 
     region: Int8[np.ndarray, "64 64"]
     """The support in each pixel, -1 for the sky."""
@@ -116,7 +115,7 @@ class View(NamedTuple):
 
 @cache
 def view(scale: int, shape: int, orientation: int) -> View:
-    """Casts a ray through the centre of every pixel. All 480 views together take 18 MB."""
+    """Cast a ray through the centre of every pixel. The cache of all 480 views takes 18 MB."""
     rays = camera_rays(YAWS[orientation])
 
     def body(rays: Rays) -> Hit:
@@ -166,13 +165,13 @@ def walls(rays: Rays) -> Hit:
 
 
 def lambert(normal: Vectors, towards: Vectors) -> Numbers:
-    """Lambert's cosine law, max(cosine, 0), with the edge rounded off as by a light of some width."""
+    """Lambert's cosine law, max(cosine, 0), smoothed around zero like the light of a wide lamp."""
     cosine = dot(normal, towards)
     return (cosine + np.sqrt(cosine * cosine + 0.04)) / 2
 
 
 def lamp_in_sight(points: Vectors, body: Callable[[Rays], Hit]) -> Numbers:
-    """The share of the lamp that a body leaves in sight."""
+    """The share of the lamp that each point sees past a body."""
     n_points, n_spots = points.shape[1], LAMP_SPOTS.shape[1]
     start = np.tile(points, n_spots)
     blocked = np.isfinite(body(Rays(start, np.repeat(LAMP_SPOTS, n_points, axis=1) - start)).distance)
@@ -182,7 +181,7 @@ def lamp_in_sight(points: Vectors, body: Callable[[Rays], Hit]) -> Numbers:
 def draw_scene(scene: Scene) -> edits.Image:
     """The image with these factors."""
     region, light = view(*scene[3:])
-    # The sky comes last, so that a region of -1 finds it.
+    # The sky comes last: a region of -1 indexes it.
     colours = np.stack([*COLOURS[list(scene[:3])], SKY])
     return np.rint(light[:, :, None] * colours[region]).astype(np.uint8)
 
@@ -192,9 +191,9 @@ def draw_scene(scene: Scene) -> edits.Image:
 
 def open_substrate(request: SubstrateRequest) -> Substrate:
     """Pairs in the order of their cells."""
-    pairs.refuse(request, "data_root", "coco_split")
+    pairs.refuse(request, "data_root")
     plan = pairs.plan(request, SUPPORTS, DEFAULT_PAIRS_PER_CELL)
-    stage, cell = make_stage(FACTOR_SIZES), plan.cell
+    stage, cell = pairs.with_stripes_of(plan, make_stage(FACTOR_SIZES)), plan.cell
 
     def render_pair(pair: int) -> Pair:
         return pairs.render_draw(pairs.draw(plan, pair, stage), draw_scene, region_of)
@@ -220,7 +219,7 @@ def make_stage(sizes: Scene) -> pairs.Stage[Scene]:
 
 
 def change_hue(scene: Scene, support: int, n_hues: int, rng: np.random.Generator) -> Scene:
-    """The scene with another of the hues that a support can have, each as likely."""
+    """The scene with another hue of one support; all other hues are equally likely."""
     return with_hue(scene, support, (scene[support] + edits.integer(rng, 1, n_hues - 1)) % n_hues)
 
 

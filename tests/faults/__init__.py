@@ -1,1 +1,1 @@
-"""What happens in real life, as functions that let it happen and count what came of it; `python -m tests.faults`."""
+"""Faults of real machines, as functions that cause a fault and count its effects. Run with `python -m tests.faults`."""

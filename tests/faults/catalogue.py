@@ -1,4 +1,4 @@
-"""Every fault with the number of its tries: a few or many."""
+"""The table of all faults, with the number of tries in a short and in a long test."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,17 +11,17 @@ from tests.faults.tally import Tally
 
 
 class Fault(NamedTuple):
-    """Something that happens."""
+    """A fault, and how often to try it."""
 
     happen: Callable[[Path, int, np.random.Generator], Tally]
-    """(an empty folder, number of tries, random moments and places) -> what came of it."""
+    """(an empty folder, the number of tries, a random generator) -> the outcome. It causes the fault."""
     short: int
     long: int
     cheap: bool = True
-    """Whether a few tries are quick enough for every `make test`."""
+    """Whether the short test is part of `make test`. The short tests of the others are in `make faults-short`."""
 
     def tally(self, folder: Path, short: bool, seed: int = 0) -> Tally:
-        """Let it happen."""
+        """Cause the fault and count the outcomes."""
         return self.happen(folder, self.short if short else self.long, np.random.default_rng(seed))
 
 
@@ -48,4 +48,4 @@ CATALOGUE = {
         Fault(sharing.jumping_clock, short=1, long=5, cheap=False),
     )
 }
-"""By the name of its function."""
+"""All faults, by the name of the function that causes them."""

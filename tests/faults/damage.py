@@ -1,7 +1,7 @@
-"""Truncated and bit-flipped files of every kind that the program reads.
+"""Truncates or flips a bit in files of every kind that the program reads.
 
-A damaged file is refused in one line, or mended by doing its work again, or it is another input under another key: it
-never passes for the file that it was.
+The program must never mistake a damaged file for the original. It may refuse the file with an error of one line, do the
+lost work again, or treat the file as a different input with a different key.
 """
 
 import contextlib
@@ -13,19 +13,24 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from soopf_jax import assignments, compare, leaderboard, npz, objectives, results
+from soopf_jax import compare, leaderboard
 from soopf_jax.errors import UserError
-from soopf_jax.fit import Arm, prepare_table
-from soopf_jax.progress import ProgressBar
-from soopf_jax.protocol import Protocol, leave_one_cell_out
+from soopf_jax.features import npz
+from soopf_jax.fitting import assignments, objectives
+from soopf_jax.fitting.arm import Arm
+from soopf_jax.fitting.prepare import prepare_table
+from soopf_jax.fitting.protocol import leave_one_cell_out
+from soopf_jax.fitting.train import Job, Session, make_plan, train_arm
+from soopf_jax.fitting.unfinished import PLAN, Plan
 from soopf_jax.readouts.soopf import READOUT
-from soopf_jax.train import PLAN, Plan, Session, Trainer, make_plan, train_arm
+from soopf_jax.runtime.arrays import npz_bytes
+from soopf_jax.runtime.progress import ProgressBar
 from tests import test_coco, test_folder, test_shapes3d
 from tests.faults import runs
 from tests.faults.kills import fits_differ
 from tests.faults.runs import Ended, bench_here, content, features_here, here
 from tests.faults.tally import Tally
-from tests.planted import planted_table
+from tests.planted import SMALL, SMALL_OPTIONS, small_table
 from tests.test_train import Interrupted, interrupted_after
 
 Files = Sequence[Path]
@@ -33,7 +38,7 @@ Files = Sequence[Path]
 
 @contextlib.contextmanager
 def damaged(files: Files, rng: np.random.Generator) -> Iterator[Path]:
-    """One of the files, cut short or with one bit flipped; whole again at the end."""
+    """Truncate one of the files or flip one bit in it, and restore it at the end of the block."""
     path = files[rng.integers(len(files))]
     original = path.read_bytes()
     if rng.random() < 0.3:
@@ -53,10 +58,9 @@ def damaged(files: Files, rng: np.random.Generator) -> Iterator[Path]:
 
 
 def stores(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
-    """Chunks, metadata and manifest of a feature store, met by a run and by `verify`."""
+    """Damage chunks, metadata and manifest of a feature store; then read it with a run and with `verify`."""
     tally = Tally("damaged feature store")
-    command = (*runs.TINY_PARTS, "--cache-dir", folder / "cache", "--assignment", "learned")
-    command += ("--seeds", 1, "--restarts", 1, "--steps", 2, "--out")
+    command = (*runs.TINY_PARTS, "--pairs-per-cell", 10, "--cache-dir", folder / "cache", *runs.SMALL, "--out")
     tally.problems += filter(None, [bench_here(*command, folder / "whole").failure()])
     (store,) = (path for path in (folder / "cache" / "features").iterdir() if path.is_dir())
     files = sorted(path for path in store.rglob("*") if path.is_file())
@@ -74,24 +78,26 @@ def stores(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
 
 
 def unfinished_work(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
-    """Checkpoints, finished groups and the plan in the work folder of an interrupted run."""
+    """Damage checkpoints, finished groups or the plan in the work folder of an interrupted run, and continue it."""
     tally = Tally("damaged checkpoint, group of fits or plan")
-    table, protocol = planted_table(10), Protocol(seeds=2, restarts=1, steps=20)
-    arm, fits = Arm(READOUT, assignments.LEARNED, objectives.CORE), leave_one_cell_out(table.grid, protocol)
+    table, arm = small_table(), Arm(READOUT, assignments.LEARNED, objectives.CORE)
+    fits = leave_one_cell_out(table.grid, SMALL)
     prepared, work = prepare_table(table, READOUT), folder / "interrupted"
     work.mkdir()
 
-    def plan(place: Path) -> tuple[Plan, Trainer]:
-        return make_plan(arm, table, prepared, protocol, fits, Session(place, lanes=1))  # one group after the other
+    job = Job(arm, table, prepared, SMALL, fits)
+
+    def plan(place: Path) -> Plan:
+        return make_plan(job, Session(place, lanes=1))  # one group after the other
 
     def run(place: Path | None, progress: ProgressBar | None = None) -> bytes:
         session = Session(place, progress, checkpoint_seconds=0.0)
-        return results.npz_bytes(train_arm(trainer, arm, table, protocol, fits, session))
+        return npz_bytes(train_arm(job, chosen, session))
 
-    chosen, trainer = plan(work)
+    chosen = plan(work)
     whole = run(None)
     with contextlib.suppress(Interrupted):
-        run(work, interrupted_after(30))  # in the second of two groups
+        run(work, interrupted_after(30))  # stops in the second of two groups
     checkpoints = sorted(path for path in work.glob("*.checkpoint/**/*") if path.is_file())
     kinds = [[work / PLAN], sorted(work.glob("*.npz")), checkpoints]
     for number in range(tries):
@@ -100,21 +106,21 @@ def unfinished_work(folder: Path, tries: int, rng: np.random.Generator) -> Tally
         files = [copy / path.relative_to(work) for path in kinds[number % len(kinds)]]
         with damaged(files, rng) as path, contextlib.redirect_stderr(said), runs.counting_trained_groups() as trained:
             try:
-                wrong = plan(copy)[0] != chosen if path.name == PLAN else run(copy) != whole
+                wrong = plan(copy) != chosen if path.name == PLAN else run(copy) != whole
             except Exception as error:
                 problem, wrong = f"{path.name}: {error!r}", False
         traceback = said.getvalue() if "Traceback" in said.getvalue() else None
-        needed = 1 + (path.suffix == ".npz")  # the group that was under way, and the one that was damaged
+        needed = 1 + (path.suffix == ".npz")  # the unfinished group, and the damaged one
         tally.record([problem, traceback], wrong, lost=len(trained) > needed)
         shutil.rmtree(copy)
     return tally
 
 
 def finished_results(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
-    """result.json and fits.npz, met by the same command again, by the leaderboard and by a comparison."""
+    """Damage result.json or fits.npz; then read them with the same command, the leaderboard and a comparison."""
     tally = Tally("damaged result")
     out, features = folder / "runs" / "whole", runs.tokens(folder)
-    command = ("--features", features, "--seeds", 2, "--restarts", 1, "--steps", 2, "--out", out)
+    command = ("--features", features, "--assignment", "factorial", "learned", *SMALL_OPTIONS, "--out", out)
     tally.problems += filter(None, [bench_here(*command).failure()])
     readers: dict[str, Callable[[], Ended]] = {
         "bench": lambda: bench_here(*command),
@@ -135,7 +141,7 @@ def finished_results(folder: Path, tries: int, rng: np.random.Generator) -> Tall
 
 
 def features_files(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
-    """Tokens made elsewhere: refused, or exactly those that were saved."""
+    """Damage a --features file. It must be refused, or give exactly the tokens that were saved."""
     tally = Tally("damaged --features file")
     path = runs.tokens(folder)
     whole = npz.load_npz(path)
@@ -155,7 +161,7 @@ def features_files(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
 def builds(
     name: str, command: Sequence[object], files: Files, folder: Path, tries: int, rng: np.random.Generator
 ) -> Tally:
-    """Build features from damaged files: refused, or kept under another name than the features of the whole ones."""
+    """Build features from damaged files. The build must fail, or its store must have another name than the original."""
     tally = Tally(name)
     built = features_here("build", *command, "--cache-dir", folder / "whole")
     tally.problems += filter(None, [built.failure()])
@@ -174,7 +180,7 @@ def builds(
 
 
 def image_folders(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
-    """folder:PATH, its images and its table."""
+    """Damage the images and the table of folder:PATH."""
     root = test_folder.small(folder / "images")
     files = sorted(path for path in root.rglob("*") if path.is_file())
     files += [root / "pairs.csv"] * (len(files) // 3)
@@ -182,17 +188,17 @@ def image_folders(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
 
 
 def annotations(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
-    """COCO's outlines and photographs."""
+    """Damage the annotations and photographs of COCO."""
     root = folder / "coco"
     test_coco.write_many(root, people=4, both=2, vehicles=4, empty=4)
     files = sorted(path for path in root.rglob("*.jpg"))
     files += [root / "annotations" / "instances_tiny.json"] * 2 * len(files)
-    command = ("--dataset", "coco", "--coco-split", "tiny", "--data-root", root, "--pairs-per-cell", 1)
+    command = ("--dataset", "coco:tiny", "--data-root", root, "--pairs-per-cell", 1)
     return builds("damaged COCO annotation or photograph", command, files, folder, tries, rng)
 
 
 def h5_files(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
-    """3dshapes.h5: its own structures, labels and images."""
+    """Damage the internal structures, labels and images of 3dshapes.h5."""
     root = test_shapes3d.write(folder / "h5")
     command = ("--dataset", "shapes3d", "--data-root", root, "--pairs-per-cell", 1)
     tally = builds("damaged 3dshapes.h5", command, [root / "3dshapes.h5"], folder, tries // 2, rng)
@@ -201,7 +207,7 @@ def h5_files(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
         first = min(images.get_chunk_info(i).byte_offset for i in range(images.get_num_chunks()))
     head = root / "3dshapes.h5"
     whole = head.read_bytes()
-    for number in range(tries - tries // 2):  # most bytes are pixels: aim at the structures before them
+    for number in range(tries - tries // 2):  # most bytes are pixels, so aim at what precedes them
         changed = bytearray(whole)
         changed[rng.integers(first)] ^= 1 << int(rng.integers(8))
         head.write_bytes(changed)
@@ -212,7 +218,7 @@ def h5_files(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
 
 
 def checkpoint_folders(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
-    """The config, the preprocessor's settings and the safetensors of a Hugging Face checkpoint."""
+    """Damage the config, the preprocessor settings and the weights of a Hugging Face checkpoint."""
     from tests.tiny_checkpoints import MODELS, save
 
     root = save(MODELS["dinov3"](), folder / "model")

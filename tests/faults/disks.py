@@ -1,4 +1,4 @@
-"""Disks that are full and folders that cannot be written, until someone mends that."""
+"""Full disks and read-only folders: the program stops, and continues after the user has solved the problem."""
 
 import contextlib
 import os
@@ -19,12 +19,12 @@ from tests.faults.tally import Tally
 DISK = 8 << 20
 SMALL = ("--seeds", 3, "--restarts", 1, "--steps", 4, "--checkpoint-seconds", 0)
 Fill = Callable[[int | None], None]
-"""Leave so many bytes free; None: as many as there were."""
+"""Leaves only this many bytes of the disk free; None removes the restriction."""
 
 
 @contextlib.contextmanager
 def small_disk(folder: Path) -> Iterator[Fill]:
-    """A disk of its own in `folder` where root may mount one, else a limit on the size of every file."""
+    """A small disk mounted at `folder`, if root may mount one; otherwise a limit on the size of every file."""
     folder.mkdir()
     if not _mounted("-t", "tmpfs", "-o", f"size={DISK}", "none", folder):
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -51,12 +51,12 @@ def small_disk(folder: Path) -> Iterator[Fill]:
 
 
 def _mounted(*args: object) -> bool:
-    """Whether this could be mounted."""
+    """Try to mount, and return whether it worked."""
     return os.geteuid() == 0 and subprocess.run(["mount", *map(str, args)], capture_output=True).returncode == 0
 
 
 def full_disk_for_features(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
-    """A build stops in one line wherever the disk is full, and goes on where it stopped."""
+    """Fill the disk during a build. It must stop with one line, and later continue where it stopped."""
     tally = Tally("full disk while building features")
     build = ("build", *runs.TINY_PARTS, "--pairs-per-cell", 72, "--cache-dir")
     whole = Path(features_here(*build, folder / "whole").out.strip())
@@ -73,14 +73,14 @@ def full_disk_for_features(folder: Path, tries: int, rng: np.random.Generator) -
             problems = [stopped.complaint(), ended.failure(), None if stopped.code == 2 else "the disk was not full"]
             built = content(cache / "features" / whole.name)
             tally.record(problems, wrong=built != content(whole), lost=before + len(blocks) > 21)
-            shutil.rmtree(cache)  # the small disk holds one at a time
+            shutil.rmtree(cache)  # the small disk has room for only one
     return tally
 
 
 @contextlib.contextmanager
 def counted_blocks() -> Iterator[list[int]]:
     """A list that grows with every block that is written."""
-    from soopf_jax import store_writer
+    from soopf_jax.features import store_writer
 
     written: list[int] = []
     append = store_writer.append
@@ -94,7 +94,7 @@ def counted_blocks() -> Iterator[list[int]]:
 
 
 def full_disk_for_results(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
-    """A run stops in one line wherever the disk is full for checkpoints, fits or report, and goes on from there."""
+    """Fill the disk while a run writes checkpoints, fits or report. It must stop with one line, and later continue."""
     tally = Tally("full disk while fitting and saving")
     command = ("--features", runs.tokens(folder), "--assignment", "learned", *SMALL, "--out")
     tally.problems += filter(None, [bench_here(*command, folder / "whole", report=True).failure()])
@@ -119,8 +119,8 @@ def full_disk_for_results(folder: Path, tries: int, rng: np.random.Generator) ->
 
 
 def read_only_folders(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
-    """Where nothing can be written, what is there can be read, and the rest is one line."""
-    del tries, rng  # one of each
+    """Run in read-only folders. Existing files can be read; everything else must fail with one line."""
+    del tries, rng  # each case is tried once
     tally = Tally("read-only folders")
     features, small = runs.tokens(folder), ("--assignment", "learned", *SMALL)
     closed = folder / "closed"
@@ -156,7 +156,7 @@ def read_only_folders(folder: Path, tries: int, rng: np.random.Generator) -> Tal
 
 @contextlib.contextmanager
 def read_only(folder: Path) -> Iterator[bool]:
-    """Whether a folder could be made read-only: by a mount for root, by its mode for others."""
+    """Make a folder read-only, by a mount for root and by its mode for others. Yields whether it worked."""
     if os.geteuid():
         paths = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
         for path in paths:

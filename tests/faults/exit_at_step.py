@@ -1,6 +1,6 @@
-"""`python -m tests.faults.exit_at_step FOLDER`: save a result, ending at the first, the second, ... step on the disk.
+"""`python -m tests.faults.exit_at_step FOLDER` saves a result and exits at the first, the second, ... step on the disk.
 
-Each attempt is a forked process that vanishes without clean-up, as under SIGKILL. Prints a JSON list of outcomes.
+Each attempt is a forked process that exits without clean-up, as after SIGKILL. The output is a JSON list of outcomes.
 """
 
 import itertools
@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from soopf_jax import results
 from soopf_jax.errors import UserError
+from soopf_jax.experiments import results
+from soopf_jax.runtime.arrays import npz_bytes
 from tests.report_result import dealt_result
 
 STEPS = ("fsync", "replace", "rename", "rmdir", "unlink", "chmod", "mkdir")
@@ -21,7 +22,7 @@ PAGES = {"figures/a.svg": b"<svg>"}
 
 
 def vanish_at(moment: int) -> None:
-    """End this process at the so-manieth step."""
+    """End this process at the step with this number, counted from 0."""
     steps = itertools.count()
 
     def stopping(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,7 +38,7 @@ def vanish_at(moment: int) -> None:
 
 
 def attempt(out: Path, work: Path, moment: int) -> bool:
-    """Whether saving came to its end."""
+    """Save a result in a forked process that exits at a step. Returns whether saving was complete before that step."""
     child = os.fork()
     if child == 0:
         vanish_at(moment)
@@ -47,14 +48,14 @@ def attempt(out: Path, work: Path, moment: int) -> bool:
 
 
 def found_at(out: Path) -> bytes | None:
-    """The fits that a reader gets; None where there is no folder."""
-    return results.npz_bytes(results.load(out).fits) if out.exists() else None
+    """The fits that a reader finds; None if there is no folder."""
+    return npz_bytes(results.load(out).fits) if out.exists() else None
 
 
 def main(folder: Path) -> list[dict[str, Any]]:
-    """A result in the place of another, whose steps are those of a new one and more."""
+    """Replace a result by another one. This takes all steps of saving a new result, and a few more."""
     outcomes = []
-    old, new = (results.npz_bytes(result.fits) for result in (OLD, NEW))
+    old, new = (npz_bytes(result.fits) for result in (OLD, NEW))
     for moment in itertools.count():
         out, work = folder / str(moment), folder / f"{moment}-work"
         work.mkdir()

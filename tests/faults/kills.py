@@ -1,4 +1,4 @@
-"""SIGKILL at random moments of every stage: rendering and encoding, fitting, report writing."""
+"""Kills the program at random moments of every stage: rendering and encoding, fitting, writing the report."""
 
 import json
 import subprocess
@@ -11,16 +11,16 @@ import numpy as np
 from tests.faults import runs
 from tests.faults.runs import bench_here, content, end, finished_groups, kill, start, work_of
 from tests.faults.tally import Tally
+from tests.planted import SMALL
 
 BLOCKS = 40
-"""Of the store that is built; a block is 32 pairs."""
-GROUPS, STEPS = 2, 20
-"""So few steps are chunks of one step each, with a checkpoint after each."""
-FITTING = ("--assignment", "learned", "--seeds", GROUPS, "--restarts", 1, "--steps", STEPS, "--checkpoint-seconds", 0)
+"""The number of blocks of the store. A block has 32 pairs."""
+GROUPS, STEPS = SMALL.seeds, SMALL.steps
+"""With so few steps, every chunk is one step, and a checkpoint follows every step."""
 
 
 def encoding(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
-    """Kill a build of features again and again as it advances, then compare with one left in peace."""
+    """Kill a build of features several times, then compare its store with that of an undisturbed build."""
     tally = Tally("SIGKILL while rendering and encoding")
     build = ("build", *runs.TINY_PARTS, "--pairs-per-cell", BLOCKS * 32 // 9, "--cache-dir")
     whole = Path(runs.features_here(*build, folder / "whole").out.strip())
@@ -42,15 +42,15 @@ def encoding(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
 
 
 def blocks_in_journal(folder: Path) -> int:
-    """The blocks of an unfinished store that count."""
+    """The number of complete blocks in an unfinished store."""
     journal = folder.with_name(folder.name + ".journal")
     return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
 
 
 def fitting(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
-    """Kill a run again and again as it trains; it must end with the bytes of an undisturbed one."""
+    """Kill a run several times while it trains. Its result must be the same bytes as that of an undisturbed run."""
     tally = Tally("SIGKILL while fitting")
-    command = ("--features", runs.tokens(folder), *FITTING, "--out")
+    command = ("--features", runs.tokens(folder), *runs.SMALL, "--checkpoint-seconds", 0, "--out")
     tally.problems += filter(None, [bench_here(*command, folder / "whole").failure()])
     out, before, done = folder / "killed", finished_groups(folder / "killed"), 0
     for _ in range(kills):
@@ -67,7 +67,7 @@ def fitting(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
 
 
 def steps_done(out: Path) -> int:
-    """How far training is, by the finished groups and the newest checkpoint of each other one: they train together."""
+    """The steps done so far: those of all finished groups, and those of the newest checkpoint of each other group."""
     work = work_of(out)
     if work is None:
         return 0
@@ -80,14 +80,13 @@ def _newest_step(checkpoints: Path) -> int:
 
 
 def report_writing(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
-    """Kill a run between its last fit and its end: there is a whole result or none, and the fits are kept."""
+    """Kill a run between its last fit and its end. The result must be complete or missing, and no fit may be lost."""
     tally = Tally("SIGKILL while writing the report")
-    command = ("--features", runs.tokens(folder), "--assignment", "learned", "--seeds", 2, "--restarts", 1)
-    command += ("--steps", 4, "--out")
+    command = ("--features", runs.tokens(folder), *runs.SMALL, "--out")
     tally.problems += filter(None, [bench_here(*command, folder / "whole").failure()])
     begin = time.monotonic()
     tally.problems += filter(None, [bench_here(*command, folder / "drawn", report=True).failure()])
-    seconds = time.monotonic() - begin  # and so not less than drawing and saving take
+    seconds = time.monotonic() - begin  # at least as long as drawing and saving take
     for number in range(kills):
         out = folder / f"killed-{number}"
         process = start("soopf_jax.bench", *command, out)
@@ -102,7 +101,7 @@ def report_writing(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
 
 
 def last_fit(process: subprocess.Popen[str]) -> None:
-    """Wait until the scores of the last arm are known."""
+    """Wait until the process prints the scores of the last arm."""
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("learned: INJ"):
@@ -110,8 +109,8 @@ def last_fit(process: subprocess.Popen[str]) -> None:
 
 
 def every_step_of_saving(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
-    """End the process at each step of saving: what is there is the old result, the new one or none."""
-    del kills, rng  # there are as many as there are steps
+    """End the process at each step of saving. The folder must hold the old result, the new one or none."""
+    del kills, rng  # the number of tries is the number of steps
     tally = Tally("end at every step of saving")
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.exit_at_step", str(folder)], cwd=runs.ROOT, capture_output=True, text=True
@@ -124,11 +123,11 @@ def every_step_of_saving(folder: Path, kills: int, rng: np.random.Generator) -> 
 
 
 def wait_until(reached: object, process: subprocess.Popen[str]) -> None:
-    """Poll until a condition holds or the process is over."""
+    """Wait until a condition holds or the process has ended."""
     while not reached() and process.poll() is None:
         time.sleep(0.001)
 
 
 def fits_differ(out: Path, whole: Path) -> bool:
-    """Whether the fits of two finished runs are not the same bytes."""
+    """Whether the fits of two finished runs have different bytes."""
     return (out / "fits.npz").read_bytes() != (whole / "fits.npz").read_bytes()

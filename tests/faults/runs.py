@@ -1,4 +1,4 @@
-"""Commands and how they end, in this process or in one that can be killed."""
+"""Runs commands, in this process or in one that can be killed, and records how they end."""
 
 import contextlib
 import io
@@ -13,10 +13,14 @@ from unittest import mock
 
 import numpy as np
 
-from soopf_jax import bench, cli, features, train
-from tests.planted import planted_table
+from soopf_jax import bench
+from soopf_jax.features.__main__ import main as features_main
+from soopf_jax.fitting import train
+from tests.planted import SMALL_OPTIONS, small_table
 
 ROOT = Path(__file__).parents[2]
+SMALL = ("--assignment", "learned", *SMALL_OPTIONS)
+"""The arm and the protocol of most runs. They share them, so their programs are compiled only once."""
 TINY_PARTS = ("--dataset", "tests.tiny_parts:open_substrate", "--encoder", "tests.tiny_parts:open_encoder")
 
 
@@ -28,18 +32,18 @@ class Ended(NamedTuple):
     err: str
 
     def complaint(self) -> str | None:
-        """Why this is no plain end: exit code 0, or 2 with one line that says what is wrong and what to do."""
+        """Why this is not a clean end, or None. A clean end has exit code 0, or exit code 2 and one line of error."""
         errors = [line for line in self.err.splitlines() if line.startswith("error: ")]
         plain = "Traceback" not in self.err and len(errors) == (self.code == 2) and self.code in (0, 2)
         return None if plain else f"exit code {self.code}: {self.err[-1500:]}"
 
     def failure(self) -> str | None:
-        """Why this is no success."""
+        """Why this is not a success, or None."""
         return None if self.code == 0 and not self.complaint() else f"exit code {self.code}: {self.err[-1500:]}"
 
 
 def here(main: Callable[[list[str]], int | None], args: list[str]) -> Ended:
-    """Run a command line in this process; an exception is what it would be there, a traceback."""
+    """Run a command line in this process. An exception is recorded as a traceback with exit code 1."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -51,18 +55,18 @@ def here(main: Callable[[list[str]], int | None], args: list[str]) -> Ended:
 
 
 def bench_here(*args: object, report: bool = False) -> Ended:
-    """`soopf_jax.bench`; its figures take longer than the rest, and are drawn only where they matter."""
-    with contextlib.nullcontext() if report else mock.patch.object(bench.page, "pages", return_value={}):
+    """Run `soopf_jax.bench` in this process. Its figures take longer than the rest and are drawn only with `report`."""
+    with contextlib.nullcontext() if report else mock.patch("soopf_jax.report.page.pages", return_value={}):
         return here(bench.main, [str(arg) for arg in args])
 
 
 def features_here(*args: object) -> Ended:
-    """`soopf_jax.features`."""
-    return here(lambda given: cli.run(lambda: features.main(given)), [str(arg) for arg in args])
+    """Run `soopf_jax.features` in this process."""
+    return here(features_main, [str(arg) for arg in args])
 
 
 def start(module: str, *args: object, **environment: object) -> subprocess.Popen[str]:
-    """The same in a process of its own."""
+    """Start a command line in a new process."""
     return subprocess.Popen(
         [sys.executable, "-m", module, *map(str, args)],
         cwd=ROOT,
@@ -74,7 +78,7 @@ def start(module: str, *args: object, **environment: object) -> subprocess.Popen
 
 
 def end(process: subprocess.Popen[str]) -> Ended:
-    """Wait for it; one that never ends is killed, which its exit code says."""
+    """Wait until a process ends. It is killed after 300 s, and its exit code then shows that."""
     try:
         out, err = process.communicate(timeout=300)
     except subprocess.TimeoutExpired:
@@ -84,51 +88,51 @@ def end(process: subprocess.Popen[str]) -> Ended:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """SIGKILL: nothing in the process can see it come."""
+    """Kill a process by SIGKILL, which it cannot catch."""
     process.kill()
     process.communicate()
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """name -> content of every file in a folder."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def tokens(folder: Path, pairs_per_cell: int = 8) -> Path:
-    """A small features file in the documented format."""
-    table, path = planted_table(pairs_per_cell), folder / "tokens.npz"
-    np.savez(
-        path,
-        source=table.source,
-        edited=table.source + table.delta,
-        cell=table.cell,
-        supports=table.grid.supports,
-        operations=table.grid.operations,
-        region=table.region.argmax(axis=2),
-    )
+def tokens(folder: Path, name: str = "tokens.npz", **changes: object) -> Path:
+    """Write a small features file in the documented format, with `changes` in place of some arrays."""
+    table, path = small_table(), folder / name
+    arrays = {
+        "source": table.source,
+        "edited": table.source + table.delta,
+        "cell": table.cell,
+        "supports": table.grid.supports,
+        "operations": table.grid.operations,
+        "region": table.region.argmax(axis=2),
+    }
+    np.savez(path, **(arrays | changes))
     return path
 
 
 def work_of(out: Path) -> Path | None:
-    """Where an unfinished run to `out` keeps its work."""
+    """The work folder of an unfinished run that writes to `out`; None if there is none."""
     return next(out.parent.glob(f".{out.name}.work-*"), None)
 
 
 def finished_groups(out: Path) -> dict[str, int]:
-    """The inode of every finished group of an unfinished run: another inode is another training."""
+    """name -> inode of every finished group of an unfinished run. A group that is trained again gets another inode."""
     work = work_of(out)
     return {path.name: path.stat().st_ino for path in work.glob("*.npz")} if work else {}
 
 
 @contextlib.contextmanager
 def counting_trained_groups() -> Iterator[list[int]]:
-    """A list that grows by one with every group of fits that this process trains."""
+    """A list that gets one more entry with every group of fits that this process trains."""
     trained: list[int] = []
-    original = train._train
+    original = train.GroupOfFits.train
 
     def counting(*args: object) -> object:
         trained.append(len(trained))
         return original(*args)
 
-    with mock.patch.object(train, "_train", counting):
+    with mock.patch.object(train.GroupOfFits, "train", counting):
         yield trained

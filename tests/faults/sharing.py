@@ -1,10 +1,10 @@
-"""Several processes at once, and a clock that jumps."""
+"""Runs several processes at once, and one process while the clock jumps."""
 
 from pathlib import Path
 
 import numpy as np
 
-from soopf_jax import store
+from soopf_jax.features import store
 from tests.faults import runs
 from tests.faults.kills import fits_differ
 from tests.faults.runs import bench_here, content, end, start
@@ -12,7 +12,7 @@ from tests.faults.tally import Tally
 
 
 def one_cache(folder: Path, processes: int, rng: np.random.Generator) -> Tally:
-    """Many processes build one store: one builds, the others wait and use it."""
+    """Build one store in many processes. One must build it, and the others must wait and use it."""
     del rng
     tally = Tally(f"{processes} processes on one cache")
     build = ("build", *runs.TINY_PARTS, "--pairs-per-cell", 36, "--cache-dir")
@@ -27,11 +27,10 @@ def one_cache(folder: Path, processes: int, rng: np.random.Generator) -> Tally:
 
 
 def one_output(folder: Path, processes: int, rng: np.random.Generator) -> Tally:
-    """The same command twice at once: one trains, the other waits and shows the result."""
+    """Run the same command in several processes. One must train, and the others must wait and show the result."""
     del rng
     tally = Tally(f"{processes} processes on one --out")
-    command = ("--features", runs.tokens(folder), "--assignment", "learned", "--seeds", 2, "--restarts", 1)
-    command += ("--steps", 20, "--out")
+    command = ("--features", runs.tokens(folder), *runs.SMALL, "--out")
     started = [start("soopf_jax.bench", *command, folder / "shared") for _ in range(processes)]
     ended = [end(process) for process in started]
     tally.problems += filter(None, [bench_here(*command, folder / "whole").failure()])
@@ -48,10 +47,9 @@ def one_output(folder: Path, processes: int, rng: np.random.Generator) -> Tally:
 
 
 def jumping_clock(folder: Path, tries: int, rng: np.random.Generator) -> Tally:
-    """The wall clock jumps by days, back and forth, with every look at it; the process ends all the same."""
+    """Let the wall clock jump back and forth by days whenever it is read. The process must still end."""
     tally = Tally("a clock that jumps")
-    command = ("--features", runs.tokens(folder), "--assignment", "learned", "--seeds", 2, "--restarts", 1)
-    command += ("--steps", 4, "--checkpoint-seconds", 0, "--out")
+    command = ("--features", runs.tokens(folder), *runs.SMALL, "--checkpoint-seconds", 0, "--out")
     tally.problems += filter(None, [bench_here(*command, folder / "whole").failure()])
     for number in range(tries):
         out = folder / str(number)

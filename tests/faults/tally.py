@@ -1,4 +1,4 @@
-"""Counts of tries and outcomes, and the table of them."""
+"""Counts the outcomes of faults and prints them as a table."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,22 +8,22 @@ from soopf_jax.report.tables import Table, text
 
 @dataclass
 class Tally:
-    """What came of one fault, try by try."""
+    """The outcomes of all tries of one fault."""
 
     fault: str
     tries: int = 0
     survived: int = 0
-    """Ended plainly, and the next run succeeded."""
+    """Tries in which the program ended cleanly and the next run succeeded."""
     wrong: int = 0
-    """Gave another number than an undisturbed run."""
+    """Tries with another result than that of an undisturbed run."""
     lost: int = 0
-    """Did finished work again."""
+    """Tries in which finished work was done again."""
     problems: list[str] = field(default_factory=list)
     skipped: str = ""
-    """Why there was no try."""
+    """Why the fault was not tried."""
 
     def record(self, problems: Iterable[str | None] = (), wrong: bool = False, lost: bool = False) -> None:
-        """Count one try; whatever is in `problems` is a reason why it did not survive."""
+        """Count one try. It has survived if `problems` is empty or holds only None."""
         found = [problem for problem in problems if problem]
         self.tries += 1
         self.survived += not found

@@ -1,6 +1,6 @@
-"""`python -m tests.faults.wild_clock SEED ...`: `soopf_jax.bench ...` while the wall clock jumps with every look at it.
+"""`python -m tests.faults.wild_clock SEED ...` runs `soopf_jax.bench ...` while the wall clock jumps at every reading.
 
-A process of its own, because one that does its work may still not end: a thread can wait for a time that never comes.
+It runs in a separate process to test that the process ends: a thread could wait for a time that never comes.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from soopf_jax import bench
 
 
 def jump(seed: int) -> None:
-    """From now on the clock is off by up to 1,000 days, another number of them each time."""
+    """Make the clock wrong by up to 1,000 days from now on, by another number of days each time it is read."""
     now, days = time.time(), itertools.cycle(np.random.default_rng(seed).uniform(-1000, 1000, 997).tolist())
     time.time = lambda: now + 86400 * next(days)
 

@@ -1,0 +1,1 @@
+"""From the statistics of trained fits to scores: alignment, accuracies, tests."""

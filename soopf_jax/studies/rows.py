@@ -1,0 +1,82 @@
+"""A row of a study is the options of one run. This module names its result folder and says why it cannot run."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from soopf_jax.experiments.arms import parts_of
+from soopf_jax.experiments.catalogue import EXPERIMENTS
+from soopf_jax.experiments.options import SIZES, Bench, arguments, given
+from soopf_jax.fitting.protocol import Choices
+from soopf_jax.runtime.hashing import digest, slug
+
+ORIGINALS = ("shapes3d", "coco")
+"""Data sets that are read from --data-root."""
+OPERATIONS = ("hue", "invert", "pattern", "brightness", "blur")
+"""The operations in the order in which a grid of two to five of them has them."""
+LONGEST_NAME = 180
+"""Characters of a folder's name. Work folders add some, and file systems allow 255."""
+OF_FEATURES = ("layer", "weight", "dtype", "data_seed")
+"""Options that a folder's name has if they were given, beside those of the protocol."""
+
+
+class Obstacle(NamedTuple):
+    """Why a run does not take place."""
+
+    reason: str
+    """`needs 3dshapes.h5`, `about 9.1 h here`."""
+    remedies: tuple[str, ...] = ()
+    """What to do about it. Each is a complete line."""
+
+
+class Places(NamedTuple):
+    """The folders of a study."""
+
+    runs: Path
+    """Result folders."""
+    data_root: str
+    """Original data sets."""
+    cache_dir: str = ""
+    """Features; empty: the user's cache folder."""
+
+
+class ArmNames(NamedTuple):
+    """What the arms of a run are called."""
+
+    assignments: tuple[str, ...]
+    objective: str
+
+
+@cache
+def arm_names(run: Bench) -> ArmNames:
+    """The names of a run's arms, defaults filled in."""
+    arms = EXPERIMENTS[run.edits].make_arms(parts_of(run))
+    return ArmNames(tuple(arm.assignment_name for arm in arms), arms[0].objective_name)
+
+
+def folder(run: Bench) -> str:
+    """The name of its result folder: what makes it different from other runs."""
+    assignments, objective = arm_names(run)
+    words = [run.dataset_name, run.encoder_name, run.readout_name, *assignments, objective]
+    usual = run.operations == OPERATIONS[: len(run.operations)]
+    words += ([f"{len(run.operations)}-operations"] if usual else run.operations) if run.operations else []
+    words += [f"{run.pairs_per_cell}-pairs"] if run.pairs_per_cell else []
+    words += [f"{run.edits}-edits"] * (run.edits != "one") + ["router"] * run.router + ["quick"] * run.quick
+    named = {*OF_FEATURES, *SIZES, "preset", *Choices.__dataclass_fields__}
+    changed = {name: value for name, value in given(run).items() if name in named}
+    if "tau_start" in changed:
+        changed["tau_end"] = run.choices.tau_end  # the two ends are one choice
+    name = slug(" ".join([*dict.fromkeys(words), *arguments(changed)]))
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 11]}-{digest(name)[:10]}"
+
+
+def placed(run: Bench, places: Places) -> Bench:
+    """The run with the folders that it reads and writes."""
+    original = run.dataset_name.partition(":")[0] in ORIGINALS
+    return replace(
+        run,
+        data_root=places.data_root if original else None,
+        cache_dir=places.cache_dir or None,
+        out=str(places.runs / folder(run)),
+    )

@@ -1,0 +1,1 @@
+"""Looking at a substrate: measurements of its pairs and a contact sheet."""

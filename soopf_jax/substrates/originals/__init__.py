@@ -1,0 +1,1 @@
+"""The original data sets: download, check, unpack."""

@@ -1,0 +1,108 @@
+"""Programs are compiled once per process for the same arm, sizes and protocol; counted by JAX's own events."""
+
+from collections import Counter
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax._src import monitoring
+
+from soopf_jax.experiments.held_out import benchmark, make_arms
+from soopf_jax.fitting import compiled
+from soopf_jax.fitting.compiled import program
+from soopf_jax.fitting.devices import EVERYWHERE, mesh_for
+from soopf_jax.fitting.protocol import Protocol
+from soopf_jax.fitting.train import Session
+from tests.planted import planted_table
+
+PROTOCOL = Protocol(seeds=2, restarts=1, steps=20)
+
+
+class Spec(NamedTuple):
+    factor: float
+    mesh: Any
+
+
+@contextmanager
+def compilations():
+    """A counter of the programs that XLA compiles or JAX takes from its cache on disk, by name."""
+    found: Counter = Counter()
+
+    def listen(event: str, seconds: float, fun_name: str = "", **_: object) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            found[fun_name.removeprefix("jit(").removesuffix(")")] += 1
+
+    monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield found
+    finally:
+        monitoring.unregister_event_duration_listener(listen)
+
+
+def run(assignments, protocol=PROTOCOL, seed=0, session=None):
+    return benchmark(
+        planted_table(10, seed=seed), assignments=assignments, protocol=protocol, session=session or Session()
+    )
+
+
+def test_a_second_benchmark_in_the_same_process_compiles_nothing():
+    run(["factorial", "learned"])
+    with compilations() as found:
+        run(["factorial", "learned"], seed=1)
+    assert not found
+
+
+def test_another_arm_compiles_its_own_programs_but_shares_the_prepared_table():
+    compiled.forget()
+    with compilations() as found:
+        run(["factorial"])
+    assert {"init", "advance", "evaluate", "prepare_block", "empty_table", "router_sums"} <= set(found)
+    with compilations() as found:
+        run(["learned"])
+    assert "prepare_block" not in found, "the table is the same"
+    assert found["advance"] > 0
+
+
+def test_the_checkpoints_of_a_group_compile_one_program(tmp_path):
+    session = Session(tmp_path, checkpoint_seconds=0.0, lanes=1)
+    with compilations() as found:
+        run(["learned"], Protocol(seeds=1, restarts=1, steps=12), session=session)
+    assert found["_snapshot"] == 1
+
+
+def test_arms_are_equal_where_their_parts_are():
+    a, b = (make_arms("soopf", ["factorial"], weights={"mask": 0.5})[0] for _ in range(2))
+    (other,) = make_arms("soopf", ["factorial"], weights={"mask": 0.25})
+    assert a == b
+    assert hash(a) == hash(b)
+    assert a != other
+
+
+def test_a_program_is_named_and_gives_what_its_function_gives():
+    calls = []
+
+    @program(EVERYWHERE, gives=EVERYWHERE)
+    def twice(spec, x):
+        calls.append(spec)
+        return spec.factor * x
+
+    spec = Spec(2.0, mesh_for(1, 1))
+    x = np.arange(3.0, dtype=np.float32)
+    np.testing.assert_array_equal(twice(spec, x), 2 * x)
+    traced = len(calls)
+    np.testing.assert_array_equal(twice(spec, 2 * x), 4 * x)
+    assert len(calls) == traced, "the same shapes are not traced again"
+    np.testing.assert_array_equal(twice(spec, np.ones(5, np.float32)), np.full(5, 2.0))
+    assert len(calls) > traced
+    assert "jit_twice" in twice.compiled(spec, x).as_text()
+    assert twice.shapes(spec, x).shape == (3,)
+
+
+def test_python_numbers_are_arrays_of_32_bits():
+    @program(EVERYWHERE, gives=EVERYWHERE)
+    def successor(spec, x):
+        return x + 1
+
+    found = successor(Spec(0.0, mesh_for(1, 1)), 41)
+    assert (int(found), found.dtype) == (42, jax.numpy.int32)
