@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from soopf_jax.fitting import checkpoint
 from soopf_jax.fitting.lanes import side_by_side
 from soopf_jax.runtime import cli, interrupt
 
@@ -55,6 +56,19 @@ def test_other_exceptions_that_a_destructor_drops_are_still_reported(monkeypatch
     monkeypatch.setattr(sys, "unraisablehook", lambda dropped: tracebacks.append(dropped.exc_type))
     assert cli.run(Failing) == 0
     assert tracebacks == [ValueError]
+
+
+def test_what_a_full_disk_makes_orbax_drop_is_silent_in_every_run_of_a_process(monkeypatch):
+    class Callback:
+        def __del__(self):
+            raise RuntimeError("Event loop is closed")
+
+    tracebacks = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: tracebacks.append(dropped.exc_type))
+    assert cli.run(checkpoint._orbax) == 0
+    assert [cli.run(Callback), cli.run(Callback)] == [0, 0]
+    Callback()  # the last threads of a failed write may end after the run
+    assert tracebacks == []
 
 
 def test_it_is_raised_at_once_where_nothing_drops_it():

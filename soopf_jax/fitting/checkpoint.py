@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree, UInt32
 
 from soopf_jax.fitting import devices
+from soopf_jax.runtime import dropped
 from soopf_jax.runtime.hashing import digest, sha256
 
 _THREAD = ThreadPoolExecutor(1, "checkpoints")
@@ -185,14 +186,12 @@ def _orbax() -> Any:
 
     logging.getLogger("absl").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-    hook = sys.unraisablehook
-
-    def quieter(unraisable: Any) -> None:
-        if str(unraisable.exc_value) != "Event loop is closed":
-            hook(unraisable)
-
-    sys.unraisablehook = quieter
+    dropped.expect(_event_loop_is_closed)
     return orbax.checkpoint
+
+
+def _event_loop_is_closed(exception: "sys.UnraisableHookArgs") -> bool:
+    return str(exception.exc_value) == "Event loop is closed"
 
 
 @jax.jit

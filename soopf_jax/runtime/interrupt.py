@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from soopf_jax.runtime import dropped
+
 CODE = 130
 """The exit code of a process that Ctrl-C has ended."""
 GRACE = 1.5
@@ -60,19 +62,18 @@ def remembered(message: str = INTERRUPTED) -> Iterator[None]:
             _end_at_once(said(message))
         signal.default_int_handler(number, frame)
 
-    def report_dropped(dropped: "sys.UnraisableHookArgs") -> None:
-        if dropped.exc_type is not KeyboardInterrupt:
-            report_before(dropped)
-
-    report_before, sys.unraisablehook = sys.unraisablehook, report_dropped
+    dropped.expect(_remembered_interrupt)
     signal.signal(signal.SIGINT, remember)
     try:
         with _watched(message):
             yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        sys.unraisablehook = report_before
         _asked.clear()
+
+
+def _remembered_interrupt(exception: "sys.UnraisableHookArgs") -> bool:
+    return asked() and exception.exc_type is KeyboardInterrupt
 
 
 def _importing(frame: FrameType | None) -> bool:
