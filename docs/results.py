@@ -1,10 +1,13 @@
 """Makes every table of results in the documentation: `make results` does the missing runs and writes the pages.
 
 A page marks the place of a table with `<!-- results NAME -->` and `<!-- end -->`. What stands between the two comes
-from the result folders in --runs, never from a keyboard. A run that was not done is left out, and the table says so.
+from the result.json of a run, never from a keyboard. These files are kept in docs/evidence, so that every number can be
+traced, and so that a run is done once and not on every machine. A run that was not done is left out, and the table says
+so.
 """
 
 import contextlib
+import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +18,9 @@ import numpy as np
 
 from docs.choices_figure import draw
 from soopf_jax import bench
-from soopf_jax.errors import UserError
-from soopf_jax.experiments import results
+from soopf_jax.errors import UserError, unknown_name
 from soopf_jax.experiments.naming import with_caveat
-from soopf_jax.experiments.options import Bench, check
+from soopf_jax.experiments.options import Bench, check, record
 from soopf_jax.paper import published, sensitivity
 from soopf_jax.report import tables
 from soopf_jax.report.tables import Table
@@ -30,6 +32,8 @@ from soopf_jax.studies.rows import folder as folder_of
 from soopf_jax.types import Json
 
 ROOT = Path(__file__).parent.parent
+EVIDENCE = ROOT / "docs" / "evidence"
+"""The result.json of every run, named after its folder."""
 PAGES = ("README.md", "docs/results.md", "docs/choices.md")
 VIT = "hf:../shared/encoders/vits14-imgfocus"
 ENCODERS = {VIT: "ViT-S/14"}
@@ -74,6 +78,10 @@ STUDIES = {
     for encoder in (VIT, "random-vit-s", "pixels")
 }
 """The runs with all choices at their defaults, ten seeds each."""
+ROUTER_CHOICES = (
+    "SD of the router's queries", "router input", "router input and SD", "alignment", "preset", "source scale",
+)  # fmt: skip
+"""The choices for which the scale of an encoder's tokens matters. The others are studied with pixels alone."""
 
 
 # ---------------------------------------------------------------------------------------------------- the tables
@@ -189,10 +197,11 @@ def two_edits(found: Found) -> Table:
     return Table("", ("encoder", *names.values(), "SD of joint", "validation"), rows)
 
 
-def study(encoder: str) -> ResultTable:
-    """One table of the sensitivity study. Steps over all pairs take 28 times as long, so only pixels have them."""
+def study(encoder: str, names: Sequence[str] = ()) -> ResultTable:
+    """One table of the sensitivity study, with all choices or with those of these names only."""
     default = STUDIES[encoder]
-    wanted = [run for run in sensitivity.study(default) if run.choices.batch_size or encoder == "pixels"]
+    chosen = [choice for choice in sensitivity.CHOICES if not names or choice.name in names]
+    wanted = list(dict.fromkeys([default, *(sensitivity.changed_run(default, choice) for choice in chosen)]))
 
     def show(found: Found) -> Table:
         everything = dict.fromkeys(sensitivity.study(default), NOT_RUN) | dict(found)
@@ -210,8 +219,8 @@ TABLES = {
     "two-edits": ResultTable(TWO_EDITS, two_edits),
     "grid": ResultTable(WIDE_GRID, arms_table(ENCODER | ASSIGNMENT)),
     "coco": ResultTable(COCO, arms_table(ASSIGNMENT)),
-    "study-vit": study(VIT),
-    "study-random": study("random-vit-s"),
+    "study-vit": study(VIT, ROUTER_CHOICES),
+    "study-random": study("random-vit-s", ROUTER_CHOICES),
     "study-pixels": study("pixels"),
     "readouts": ResultTable(ALL_READOUTS, arms_table(DATASET | ENCODER | READOUT | ASSIGNMENT)),
     "alignments": ResultTable([DEFAULT, Bench("mujoco"), *FULL_VIT], alignments),
@@ -227,11 +236,13 @@ class Results:
     """Do the runs behind the documentation's tables and write the tables into the pages."""
 
     only: tuple[str, ...] = ()
-    """Tables to run; by default all. Every table is written, from what --runs has."""
+    """Tables whose runs to do; by default all. Every table is written, from docs/evidence."""
     runs: str = "runs/results"
-    """Where result folders are read and written."""
+    """Where result folders are written."""
     data_root: str = "../shared/coco-mini"
     """Folder of COCO."""
+    again: bool = False
+    """Do runs again although docs/evidence has them."""
     dry_run: bool = False
     """Run nothing: write the pages from what is there."""
 
@@ -242,12 +253,20 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def run(asked: Results) -> None:
-    """Do the runs that are missing, then write every table."""
+    """Do the runs that are missing, then write every table.
+
+    Raises:
+        UserError: There is no such table.
+    """
     places = Places(Path(asked.runs), asked.data_root)
+    for name in asked.only:
+        if name not in TABLES:
+            raise unknown_name("table", name, TABLES)
     for name in () if asked.dry_run else asked.only or TABLES:
         for wanted in TABLES[name].runs:
-            carry_out(wanted, places)
-    found = {wanted: read(wanted, places) for table in TABLES.values() for wanted in table.runs}
+            if asked.again or isinstance(read(wanted), Obstacle):
+                carry_out(wanted, places)
+    found = {wanted: read(wanted) for table in TABLES.values() for wanted in table.runs}
     for page in PAGES:
         path = ROOT / page
         atomic.write_bytes(path, filled(path.read_text(), found).encode())
@@ -255,21 +274,30 @@ def run(asked: Results) -> None:
 
 
 def carry_out(wanted: Bench, places: Places) -> None:
-    """Do a run unless it is there. One that cannot be done here is reported, and the others go on."""
-    if (places.runs / folder_of(wanted) / "result.json").exists():
-        return
+    """Do a run and keep its result.json. One that cannot be done here is reported, and the others go on."""
     print(folder_of(wanted), file=sys.stderr, flush=True)
     try:
         with contextlib.redirect_stdout(sys.stderr):
             bench.run(check(placed(wanted, places)))
     except UserError as error:
         print(f"not run: {error}", file=sys.stderr)
+        return
+    EVIDENCE.mkdir(exist_ok=True)
+    atomic.write_bytes(evidence(wanted), (places.runs / folder_of(wanted) / "result.json").read_bytes())
 
 
-def read(wanted: Bench, places: Places) -> Json | Obstacle:
-    """The result of a run."""
-    folder = places.runs / folder_of(wanted)
-    return results.load(folder).document if (folder / "result.json").exists() else NOT_RUN
+def evidence(wanted: Bench) -> Path:
+    """Where the result.json of a run is kept."""
+    return EVIDENCE / f"{folder_of(wanted)}.json"
+
+
+def read(wanted: Bench) -> Json | Obstacle:
+    """The result of a run, if it was done with the choices that these options have today."""
+    if not evidence(wanted).exists():
+        return NOT_RUN
+    document: Json = json.loads(evidence(wanted).read_bytes())
+    today = record(wanted, ())
+    return document if today.items() <= document["config"].items() else NOT_RUN
 
 
 def filled(page: str, found: Found) -> str:

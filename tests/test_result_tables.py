@@ -1,14 +1,11 @@
 """The tables of the documentation come from result folders: every table has a place, and every place its table."""
 
+import json
 from pathlib import Path
 
-import numpy as np
-
 from docs import results as documents
-from soopf_jax.experiments.options import Bench
+from soopf_jax.experiments.options import Bench, record
 from soopf_jax.report.tables import Table
-from soopf_jax.studies.rows import Places, folder
-from tests.result_folders import save_run
 from tests.test_reproduce import arm, document
 
 ROOT = Path(__file__).parent.parent
@@ -45,9 +42,19 @@ def test_rows_come_from_the_results():
     )
 
 
-def test_runs_are_read_from_the_folder_that_they_are_written_to(tmp_path):
+def test_a_run_is_read_from_the_evidence_if_it_has_the_choices_of_today(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "EVIDENCE", tmp_path)
     run = Bench("mujoco")
-    places = Places(tmp_path, "data")
-    assert documents.read(run, places) is documents.NOT_RUN
-    save_run(tmp_path / folder(run), {"learned": (np.full((3, 9), 0.5), np.full((3, 9), 0.6))})
-    assert documents.read(run, places)["arms"][0]["assignment"] == "learned"
+    assert documents.read(run) is documents.NOT_RUN
+    config = record(run, ["key of the features"])
+    kept = {"config": config, "arms": [arm("learned", [0.5, 0.7])]}
+    documents.evidence(run).write_text(json.dumps(kept))
+    assert documents.read(run) == kept
+    config["protocol"]["query_sd"] = 0.125
+    documents.evidence(run).write_text(json.dumps(kept))
+    assert documents.read(run) is documents.NOT_RUN
+
+
+def test_the_evidence_is_of_runs_that_tables_show():
+    wanted = {documents.evidence(run) for table in documents.TABLES.values() for run in table.runs}
+    assert set(documents.EVIDENCE.glob("*.json")) <= wanted

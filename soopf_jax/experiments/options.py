@@ -10,7 +10,7 @@ import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -179,6 +179,8 @@ class Bench:
         return Protocol(seeds, restarts, steps, **asdict(self.choices))
 
 
+OF_CHOICES = tuple(option.name for option in fields(Choices))
+"""The options that are grouped in `Bench.choices`."""
 ONLY_IF_GIVEN = ("stripe_unit", "stripe_size")
 """Options that are recorded only if they are not at their defaults, as runs from before they existed are."""
 HELP = Groups(
@@ -358,6 +360,13 @@ def given(bench: Bench) -> dict[str, Any]:
         elif value != usual:
             found[option.name] = value
     return found
+
+
+def changed(bench: Bench, options: Mapping[str, Any]) -> Bench:
+    """The options with some of them changed, those that are grouped in `choices` included."""
+    of_choices = {name: value for name, value in options.items() if name in OF_CHOICES}
+    others = {name: value for name, value in options.items() if name not in OF_CHOICES}
+    return replace(bench, **others, choices=replace(bench.choices, **of_choices))
 
 
 def arguments(options: Mapping[str, Any]) -> list[str]:

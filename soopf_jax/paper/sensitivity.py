@@ -5,12 +5,11 @@ over seeds with its interval, and whether it stands after Holm's correction over
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from soopf_jax.experiments.options import Bench
+from soopf_jax.experiments.options import Bench, changed
 from soopf_jax.paper.paper_tables import remedies
 from soopf_jax.report.tables import Table
 from soopf_jax.runtime.hashing import slug
@@ -35,7 +34,7 @@ class Choice(NamedTuple):
     default: str
     value: str
     changes: Mapping[str, Any]
-    """Fields of Choices with their values."""
+    """Options of a run with their values."""
     arms: tuple[str, ...] = ARMS
 
 
@@ -75,6 +74,8 @@ CHOICES = (
     Choice("SD of Q's initial logits", "0.1", "0.01", {"q_scale": 0.1}, ("learned",)),
     Choice("SD of Q's initial logits", "0.1", "1", {"q_scale": 10.0}, ("learned",)),
     Choice("ties", "first", "last", {"ties": "last"}),
+    Choice("unit of stripes", "cycles", "radians", {"stripe_unit": "radians"}),
+    Choice("stripes per pixel of", "the edited image", "224 pixels", {"stripe_size": 224}),
     Choice("batch size", "64", "all", {"batch_size": 0}),
 )
 
@@ -89,8 +90,8 @@ def default_run(dataset: str, encoder: str, quick: bool) -> Bench:
 
 def changed_run(default: Bench, choice: Choice) -> Bench:
     """The default run but for one choice. Every run has INJ under all alignments, so another one needs no run."""
-    trained = {name: value for name, value in choice.changes.items() if name != "alignment"}
-    return replace(default, assignment=choice.arms, choices=replace(default.choices, **trained))
+    changes = {name: value for name, value in choice.changes.items() if name != "alignment"}
+    return changed(default, {**changes, "assignment": choice.arms})
 
 
 def study(default: Bench) -> list[Bench]:
@@ -101,12 +102,12 @@ def study(default: Bench) -> list[Bench]:
 def effects(default: Bench, found: Mapping[Bench, Json | Obstacle]) -> list[Effect]:
     """The effect of every choice on every arm, with Holm's correction over all of them."""
     lines = [(choice, arm, found[changed_run(default, choice)]) for choice in CHOICES for arm in choice.arms]
-    scores = [_inj(changed, arm, choice) for choice, arm, changed in lines]
+    scores = [_inj(result, arm, choice) for choice, arm, result in lines]
     tests = [_test(inj, _inj(found[default], arm)) for inj, (_, arm, _) in zip(scores, lines, strict=True)]
     adjusted = score.holm([test["p"] for test in tests])
     return [
-        Effect(choice, arm, inj["mean"], test["mean"], test, p, changed if isinstance(changed, Obstacle) else None)
-        for (choice, arm, changed), inj, test, p in zip(lines, scores, tests, adjusted, strict=True)
+        Effect(choice, arm, inj["mean"], test["mean"], test, p, result if isinstance(result, Obstacle) else None)
+        for (choice, arm, result), inj, test, p in zip(lines, scores, tests, adjusted, strict=True)
     ]
 
 
@@ -135,12 +136,12 @@ def verdict(difference: float | None, p_holm: float | None) -> str:
     return "matters" if p_holm < statistics.LEVEL else "no effect seen"
 
 
-def _test(changed: Json, reference: Json) -> dict[str, Any]:
+def _test(ours: Json, reference: Json) -> dict[str, Any]:
     """The paired test of INJ over seeds; undefined where one of the two was not run, or has no score."""
-    ours, theirs = changed["per_seed"], reference["per_seed"]
-    if not ours or not theirs or None in (*ours, *theirs):
+    inj, default = ours["per_seed"], reference["per_seed"]
+    if not inj or not default or None in (*inj, *default):
         return {"mean": None, "p": None, "ci95": None}
-    difference = np.array(ours) - np.array(theirs)
+    difference = np.array(inj) - np.array(default)
     return {"mean": float(difference.mean()), **statistics.paired_t(difference)}
 
 

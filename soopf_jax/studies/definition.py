@@ -14,13 +14,11 @@ from typing import Any
 from soopf_jax import plugins
 from soopf_jax.encoders.layers import LAST, named_layers
 from soopf_jax.errors import UserError, unknown_name
-from soopf_jax.experiments.options import Bench, check
+from soopf_jax.experiments.options import OF_CHOICES, Bench, changed, check
 from soopf_jax.fitting.protocol import Choices
 
 NOT_VARIED = ("features", "data_root", "cache_dir", "out", "overwrite", "resume", "distributed")
 """Options of a run that a study sets itself, or that it has no use for."""
-OF_CHOICES = tuple(field.name for field in fields(Choices))
-"""The options that are grouped in `Bench.choices`."""
 OPTIONS = (*(f.name for f in fields(Bench) if f.name not in (*NOT_VARIED, "choices")), *OF_CHOICES)
 """What may be varied."""
 LISTS = ("assignment", "operations", "weight")
@@ -132,8 +130,7 @@ def make_run(options: Options) -> Bench:
     kinds |= {f.name: type(f.default) for f in fields(Bench) if isinstance(f.default, bool | int | float | str)}
     kinds |= dict.fromkeys(("seeds", "restarts", "steps"), int)
     given = {name: _of_kind(name, value, kinds.get(name)) for name, value in options.items()}
-    of_choices = {name: given.pop(name) for name in OF_CHOICES if name in given}
-    run = Bench(**given, choices=Choices(**of_choices))
+    run = changed(Bench(), given)
     readout = plugins.resolve("readout", plugins.READOUTS, run.readout_name)
     return replace(run, assignment=(), objective=None) if readout.labels == "native" else run
 

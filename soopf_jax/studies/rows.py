@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from soopf_jax.experiments.arms import parts_of
 from soopf_jax.experiments.catalogue import EXPERIMENTS
-from soopf_jax.experiments.options import SIZES, Bench, arguments, given
+from soopf_jax.experiments.options import ONLY_IF_GIVEN, SIZES, Bench, arguments, given
 from soopf_jax.fitting.protocol import Choices
 from soopf_jax.runtime.hashing import digest, slug
 
@@ -17,7 +17,7 @@ OPERATIONS = ("hue", "invert", "pattern", "brightness", "blur")
 """The operations in the order in which a grid of two to five of them has them."""
 LONGEST_NAME = 180
 """Characters of a folder's name. Work folders add some, and file systems allow 255."""
-OF_FEATURES = ("layer", "weight", "dtype", "data_seed")
+OF_FEATURES = ("layer", "weight", "dtype", "data_seed", *ONLY_IF_GIVEN)
 """Options that a folder's name has if they were given, beside those of the protocol."""
 
 
