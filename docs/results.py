@@ -64,6 +64,7 @@ TWO_EDITS = [Bench("shapes3d-lite", encoder, assignment=("factorial",), edits="t
 COCO = [Bench("coco:val2017", VIT, assignment=FULL, pairs_per_cell=7, quick=True, seeds=10)]
 READOUTS = {
     "soopf": ("factorial", "learned", "compressed"), "dense": ("factorial",), "bilinear": ("factorial",),
+    "bilinear-positive": ("factorial",),
     "mlp": (), "mlp-scaled": (), "attention": (), "attention-scaled": (), "oracle": (), "oracle-scaled": (),
 }  # fmt: skip
 """Readouts and their arms; a probe has one."""

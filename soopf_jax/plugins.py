@@ -52,6 +52,7 @@ READOUTS: Mapping[str, str] = {
     "soopf": "soopf_jax.readouts.soopf:READOUT",
     "dense": "soopf_jax.readouts.dense:READOUT",
     "bilinear": "soopf_jax.readouts.bilinear:READOUT",
+    "bilinear-positive": "soopf_jax.readouts.bilinear:POSITIVE",
     "mlp": "soopf_jax.readouts.mlp:READOUT",
     "attention": "soopf_jax.readouts.attention:READOUT",
     "oracle": "soopf_jax.readouts.oracle:READOUT",

@@ -58,7 +58,7 @@ def test_float32_content_is_normalised_once_and_for_all(gpu_forms):
     np.testing.assert_array_equal(forms.content_of(delta).tokens, layer_norm(unit_scale(delta)))
 
 
-@pytest.mark.parametrize("readout", [soopf.READOUT, dense.READOUT, bilinear.READOUT])
+@pytest.mark.parametrize("readout", [soopf.READOUT, dense.READOUT, bilinear.READOUT, bilinear.POSITIVE])
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.float32])
 def test_a_readout_has_the_energies_masks_and_gradients_of_a_cpu(readout, dtype, request):
     dims = Dims(patches=9, channels=20, supports=3, operations=3)

@@ -23,6 +23,7 @@ ARMS = [
     ("soopf", "learned", "enhanced"),
     ("dense", "learned", "core"),
     ("bilinear", "learned", "core"),
+    ("bilinear-positive", "factorial", "core"),
     *((name, "native", "native") for name in PROBES),
 ]
 

@@ -32,6 +32,7 @@ ARMS = [
     ("dense", "learned", "core"),
     ("bilinear", "factorial", "core"),
     ("bilinear", "learned", "core"),
+    ("bilinear-positive", "factorial", "core"),
     ("mlp", "native", "native"),
     ("attention", "native", "native"),
     ("oracle", "native", "native"),

@@ -101,6 +101,18 @@ def bilinear(parameters: Parameters, pair: Pair) -> Output:
     return Output(grid_of(energy))
 
 
+def bilinear_positive(parameters: Parameters, pair: Pair) -> Output:
+    """E_so = sum_n w_n softplus(a_s . u_n) softplus(b_o . V LN(delta_n)), w = normalised salience."""
+    delta, w, soft = in_own_units(pair.delta), salience(pair.delta), functional.softplus
+    u = [position(parameters["position"], token, n) for n, token in enumerate(pair.source)]
+    content = [parameters["V"].T @ layer_norm(token) for token in delta]
+    energy = [
+        [sum(w[n] * soft(a_s @ u[n]) * soft(b_o @ content[n]) for n in range(len(w))) for b_o in parameters["b"]]
+        for a_s in parameters["position"]["q"]
+    ]
+    return Output(grid_of(energy))
+
+
 # --------------------------------------------------------------------------------------------- probes
 
 
@@ -147,6 +159,7 @@ def scaled(probe: Callable[[Parameters, Pair], Output]) -> Callable[[Parameters,
 READOUTS: Mapping[str, Callable[[Parameters, Pair], Output]] = {
     "dense": dense,
     "bilinear": bilinear,
+    "bilinear-positive": bilinear_positive,
     "mlp": mlp,
     "attention": attention,
     "oracle": oracle,

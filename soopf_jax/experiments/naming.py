@@ -12,7 +12,7 @@ from soopf_jax.types import Json
 
 DATA = {"data_seed": 0, "stripe_unit": "cycles", "stripe_size": 0}
 """The options of a data set, and their defaults."""
-UNCERTAIN_READOUTS = {"bilinear": "form unknown"}
+UNCERTAIN_READOUTS = dict.fromkeys(("bilinear", "bilinear-positive"), "form unknown")
 """Readouts that the paper names without their equations. Ours are guesses, and every table says so."""
 _SIZE = ("seeds", "restarts", "steps")
 
