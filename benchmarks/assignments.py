@@ -3,7 +3,7 @@
 The question is which of them finds the grid, what that is worth on held-out cells, and what it costs.
 
     python -m benchmarks.assignments                                  # the comparison in docs/assignments.md
-    python -m benchmarks.assignments --pairs mujoco/pixels --quick    # one pair of data set and encoder, in minutes
+    python -m benchmarks.assignments --pairs mujoco/pixels            # one pair of data set and encoder, in minutes
 
 Each pair is a run of `soopf_jax.bench` with its own result folder in `--out`. A second run gives `learned` as many
 restarts as the search of `searched` costs. The same command continues an interrupted comparison, and finished runs are
@@ -12,11 +12,10 @@ not repeated. The output of the runs goes to stderr, the tables go to stdout.
 
 import contextlib
 import math
-import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,22 +23,23 @@ from soopf_jax import bench, plugins
 from soopf_jax.errors import UserError
 from soopf_jax.experiments import results
 from soopf_jax.experiments.options import Bench, check
-from soopf_jax.fitting.protocol import PAPER, QUICK, Choices
+from soopf_jax.fitting.protocol import Choices
 from soopf_jax.report import tables
 from soopf_jax.report.tables import Table
 from soopf_jax.runtime import cli
 from soopf_jax.runtime.text import interval, number, p_value, signed
 from soopf_jax.scoring.score import holm, paired_test
+from soopf_jax.studies.rows import Places, placed
 from soopf_jax.types import Json
 
-VIT_SIZE = (5, 2, 500)
-PAIRS: Mapping[str, tuple[int, int, int]] = {
-    "shapes3d-lite/pixels": PAPER,
-    "mujoco/pixels": PAPER,
-    "shapes3d-lite/random-vit-s": VIT_SIZE,
-    "mujoco/random-vit-s": VIT_SIZE,
-}
-"""Seeds, restarts and steps of each pair. The ViT gets fewer, because its steps need up to 40 times the work."""
+DATASETS = ("shapes3d-lite", "mujoco")
+VIT = "hf:../shared/encoders/vits14-imgfocus"
+"""A pretrained ViT-S/14."""
+SIZE = (5, 2, 500)
+"""Seeds, restarts and steps."""
+VIT_PAIRS = 120
+"""Pairs of each cell for a ViT, to save encoding."""
+PAIRS = tuple(f"{dataset}/{encoder}" for encoder in ("pixels", "random-vit-s", VIT) for dataset in DATASETS)
 LEARNED, SEARCHED = "learned", "searched"
 ASSIGNMENTS = ("factorial", LEARNED, "learned-sinkhorn", "matched", SEARCHED)
 EQUAL_BUDGET = "learned, equal budget"
@@ -52,20 +52,20 @@ SEARCH_IN_RESTARTS = 9.6
 class Options:
     """Compare assignments on pairs of data set and encoder."""
 
-    pairs: tuple[str, ...] = tuple(PAIRS)
-    """Pairs DATASET/ENCODER, named as in soopf_jax.bench. A pair that is not a default gets the paper's protocol."""
+    pairs: tuple[str, ...] = PAIRS
+    """Pairs DATASET/ENCODER, named as in soopf_jax.bench."""
     assignments: tuple[str, ...] = ASSIGNMENTS
     """The assignments."""
     equal_budget: bool = True
     """Also train learned with as many fit-steps as searched takes."""
-    quick: bool = False
-    """Use 3 seeds, 2 restarts and 500 steps for every pair, unless they are given explicitly."""
-    seeds: int | None = None
+    seeds: int = SIZE[0]
     """The number of seeds for every pair."""
-    restarts: int | None = None
+    restarts: int = SIZE[1]
     """The number of restarts for every pair."""
-    steps: int | None = None
+    steps: int = SIZE[2]
     """The number of steps for every pair."""
+    pairs_per_cell: int | None = None
+    """Pairs of each cell. Default: all of them with pixels, 120 with any other encoder."""
     query_sd: float = Choices.query_sd
     """SD of the router's queries at the start, as in soopf_jax.bench."""
     out: str = "runs/assignments"
@@ -96,18 +96,29 @@ def runs_of(pair: str, options: Options) -> list[Bench]:
         raise UserError(f"a pair is DATASET/ENCODER, not '{pair}'; for example {next(iter(PAIRS))}")
     plugins.resolve("dataset", plugins.SUBSTRATES, dataset)
     plugins.resolve("encoder", plugins.ENCODERS, encoder)
-    sizes = QUICK if options.quick else PAIRS.get(pair, PAPER)
-    explicit = (options.seeds, options.restarts, options.steps)
-    seeds, restarts, steps = (d if given is None else given for given, d in zip(explicit, sizes, strict=True))
+    default = 0 if encoder == "pixels" else VIT_PAIRS
+    per_cell = default if options.pairs_per_cell is None else options.pairs_per_cell
 
     def run(assignments: tuple[str, ...], restarts: int) -> Bench:
-        folder = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{pair}-{seeds}x{restarts}x{steps}-{len(assignments)}")
         choices = Choices(query_sd=options.query_sd)
-        made = Bench(dataset, encoder, assignment=assignments, seeds=seeds, restarts=restarts, steps=steps)
-        return check(replace(made, choices=choices, out=str(Path(options.out) / folder)))
+        made = Bench(
+            *(dataset, encoder),
+            assignment=assignments,
+            seeds=options.seeds,
+            restarts=restarts,
+            steps=options.steps,
+            pairs_per_cell=per_cell,
+            choices=choices,
+        )
+        return check(placed(made, Places(Path(options.out), "data")))
 
-    more = [run((LEARNED,), restarts + math.ceil(SEARCH_IN_RESTARTS))]
-    return [run(options.assignments, restarts), *(more if options.equal_budget else [])]
+    more = [run((LEARNED,), options.restarts + math.ceil(SEARCH_IN_RESTARTS))]
+    return [run(options.assignments, options.restarts), *(more if options.equal_budget else [])]
+
+
+def shown(pair: str) -> str:
+    """The name of a pair in tables."""
+    return pair.replace(VIT, "ViT-S/14")
 
 
 def compare(runs: Sequence[Bench]) -> Compared:
@@ -152,9 +163,9 @@ def scores(compared: Mapping[str, Compared]) -> Table:
             values = (arm["laundering_gap"], arm["collapse"]["0.5"], arm["recovery"], arm["exact_recovery"])
             cost = f"{fit_steps(arm, runs[name]):,.0f}"
             inj = (number(arm["inj"]["mean"]), interval(arm["inj"]["ci95"]))
-            rows.append((pair, str(len(arm["inj"]["per_seed"])), name, cost, *inj, *map(number, values)))
+            rows.append((shown(pair), str(len(arm["inj"]["per_seed"])), name, cost, *inj, *map(number, values)))
         chance = next(iter(runs.values()))["provenance"]["chance"]
-        rows.append((pair, "", "chance", "", number(chance["inj"]), "", "", "", number(chance["recovery"]), ""))
+        rows.append((shown(pair), "", "chance", "", number(chance["inj"]), "", "", "", number(chance["recovery"]), ""))
     return Table("Scores", (*header, "recovery", "exact"), rows)
 
 
@@ -174,7 +185,7 @@ def paired_tests(compared: Mapping[str, Compared]) -> Table:
     corrected = holm([test["p"] for test in found])
     rows = [
         (
-            pair,
+            shown(pair),
             f"{name} - ({reference})",
             str(test["n"]),
             signed(test["mean_diff"]),

@@ -27,8 +27,17 @@ def test_a_place_takes_its_table_and_the_rest_of_the_page_stays(monkeypatch):
     wanted = "\n| a | b |\n| --- | ---: |\n| x\\1 | 0.5 |\n\n"
     assert filled == f"before\n<!-- results t -->\n{wanted}<!-- end -->\nafter\n<!-- end -->"
     assert documents.filled(filled, {run: {}}) == filled
-    missing = documents.filled(page, {run: documents.NOT_RUN})
-    assert "1 of 1 runs of this table were not done." in missing
+
+
+def test_a_table_stays_until_all_its_runs_are_there(monkeypatch):
+    run, gone = Bench("mujoco"), Bench("mujoco", documents.VIT)
+    table = documents.ResultTable([run, gone], lambda found: Table("", ("a",), [("new",)]))
+    monkeypatch.setattr(documents, "TABLES", {"t": table})
+    page, found = "<!-- results t -->\nold\n<!-- end -->", {run: {}, gone: documents.NOT_RUN}
+    assert documents.filled(page, found) == page
+    assert documents.missing_runs(found) == ["t: 1 of 2 runs are missing; the table stays as it is"]
+    assert "old" not in documents.filled(page, {run: {}, gone: {}})
+    assert documents.missing_runs({run: {}, gone: {}}) == []
 
 
 def test_rows_come_from_the_results():
