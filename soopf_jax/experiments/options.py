@@ -92,8 +92,8 @@ class Bench:
     """The operations of the grid: some of hue, invert, pattern, brightness, blur; mujoco also has relight and texture.
     Default: the first three."""
     edits: Text = "one"
-    """Edits per pair: one to score held-out cells, two to read pairs with two supports edited at once. With two, fits
-    are trained on all cells, with factorial assignment, and read 20 pairs of each combination."""
+    """Edits per pair: one scores held-out cells, two reads pairs with two edited supports. With two, fits are trained on
+    all cells, with factorial assignment, and read 20 pairs of each combination."""
     layer: Count = None
     """Hidden layer to read. 0: the embeddings. Default: the last, after its norm."""
     dtype: Text = "float16"
@@ -119,7 +119,7 @@ class Bench:
     steps: Count = None
     """Adam steps per fit. Default: 2000; with --quick 500."""
     preset: Text = "paper"
-    """All further choices at once: paper or ours. The first is the paper's words, read literally; ours is
+    """All further choices: paper or ours. The first is the paper's words, read literally; ours is
     --router-input rms --alignment soft. Values that you give win."""
     choices: tyro.conf.OmitArgPrefixes[Choices] = field(default_factory=Choices)
     """How every fit is trained, selected and aligned."""
