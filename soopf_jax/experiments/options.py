@@ -92,8 +92,8 @@ class Bench:
     """The operations of the grid: some of hue, invert, pattern, brightness, blur; mujoco also has relight and texture.
     Default: the first three."""
     edits: Text = "one"
-    """Edits per pair: one scores held-out cells, two reads pairs with two edited supports. With two, fits are trained on
-    all cells, with factorial assignment, and read 20 pairs of each combination."""
+    """Edits per pair: one scores held-out cells, two reads pairs with two edited supports. With two, fits are trained
+    on all cells, with factorial assignment, and read 20 pairs of each combination."""
     layer: Count = None
     """Hidden layer to read. 0: the embeddings. Default: the last, after its norm."""
     dtype: Text = "float16"
