@@ -13,6 +13,7 @@ from PIL import Image
 from soopf_jax.encoders.hf_preprocess import (
     PROCESSORS,
     Preprocessing,
+    moved,
     pixel_values,
     read_preprocessing,
     resize_float,
@@ -248,3 +249,17 @@ def test_read_only_images_are_taken_without_a_warning(processor):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pixel_values(read_preprocessing({}, processor), images, CPU)
+
+
+def test_images_go_to_a_gpu_from_pinned_memory_and_without_waiting(monkeypatch):
+    images, done = torch.zeros(2, 3), []
+
+    def to(self, device, non_blocking=False):
+        done.append((device.type, non_blocking))
+        return self
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: done.append("pinned") or self)
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    moved(images, torch.device("cuda"))
+    moved(images, CPU)
+    assert done == ["pinned", ("cuda", True), ("cpu", False)]

@@ -235,7 +235,12 @@ def pixel_values(
 
 def _channels_first(images: UInt8[np.ndarray, "images rows columns 3"], device: torch.device) -> Tensor:
     # torch.tensor makes a copy. from_numpy would warn about a read-only array, such as a memory map.
-    return torch.tensor(images).to(device).permute(0, 3, 1, 2).contiguous().float()
+    return moved(torch.tensor(images), device).permute(0, 3, 1, 2).contiguous().float()
+
+
+def moved(images: Tensor, device: torch.device) -> Tensor:
+    """The images on a device. A GPU reads them from pinned memory, while it computes the batch before."""
+    return images.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else images.to(device)
 
 
 def resize_uint8(
