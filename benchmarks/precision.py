@@ -106,7 +106,9 @@ def round_products(bits: int) -> None:
     exact = mlir._platform_specific_lowerings["cpu"][product].rule
 
     def rounded(context: Any, *inputs: Any, **parameters: Any) -> Any:
-        return exact(context, *(hlo.reduce_precision(x, EXPONENT, bits) for x in inputs), **parameters)
+        if all(aval.dtype == "float32" for aval in context.avals_in):
+            inputs = tuple(hlo.reduce_precision(x, EXPONENT, bits) for x in inputs)
+        return exact(context, *inputs, **parameters)
 
     mlir.register_lowering(product, rounded, platform="cpu")
 
