@@ -53,8 +53,8 @@ MEANINGS = {
     ),
     "what_additive_r2": (
         "additive R2, what",
-        "how well the mean content of a cell, LN(delta) weighted by salience, is predicted as the sum of a support part "
-        "and an operation part, which are fitted to the other cells: 1 is perfect, 0 is no better than their mean",
+        "how well the mean content of a cell, LN(delta) weighted by salience, is predicted as the sum of a support "
+        "part and an operation part, which are fitted to the other cells: 1 is perfect, 0 is no better than their mean",
     ),
     "effect_cosine": (
         "effect cosine",
