@@ -155,6 +155,23 @@ def test_one_cell_is_left_out_as_by_hand(grid):
     assert 1 - error / total == pytest.approx(1 - k * (1 - in_sample))
 
 
+def test_few_pairs_in_many_dimensions_do_not_look_less_additive():
+    """20 and 5 pairs of each cell in 120 dimensions, and means whose additive R2 is known."""
+    stream = np.random.default_rng(7)
+    means = sums(stream.normal(size=(3, 120)), stream.normal(size=(3, 120))) + 0.5 * stream.normal(size=(3, 3, 120))
+    flat = 0.5 * means.reshape(9, 120)
+    label, other = np.repeat(np.arange(9), 20), np.repeat(np.arange(9), 5)
+    found, naive = [], []
+    for _ in range(6):
+        fitted = Sample(flat[label] + stream.normal(size=(180, 120)), label)
+        checked = Sample(flat[other] + stream.normal(size=(45, 120)), other)
+        found.append(additive_r2(whitened(fitted, checked, 9), GRID))
+        naive.append(additive_r2(whitened(fitted, fitted, 9), GRID))
+    true = additive_r2(cells_at(flat.reshape(3, 3, 120)), GRID)
+    assert np.mean(found) == pytest.approx(true, abs=0.08)
+    assert np.mean(naive) < true - 0.15
+
+
 # --------------------------------------------------------------------------------------------------- directions
 
 
