@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from soopf_jax.experiments.held_out import benchmark
-from soopf_jax.features import statistics, store, store_writer
+from soopf_jax.features import geometry, statistics, store, store_writer
 from soopf_jax.features import table as features
 from soopf_jax.features.npz import load_npz
 from soopf_jax.features.statistics import measure
+from soopf_jax.fitting.protocol import OPTIMISATION, VALIDATION, roles
 from soopf_jax.fitting.train import Session
 from soopf_jax.grid import Grid
-from soopf_jax.report import details
+from soopf_jax.report import details, summary
+from soopf_jax.studies.outcome import numbers_of
 from soopf_jax.types import EncoderRequest, FeatureTable, SubstrateRequest
 from tests import tiny_parts
 from tests.planted import SMALL, planted_table, planted_tokens, small_table
@@ -109,7 +111,19 @@ def test_every_result_has_them_and_the_report_shows_them():
     table = small_table()
     document = benchmark(table, assignments=["learned"], protocol=SMALL, session=Session()).document
     found = document["provenance"]["features"]
-    assert found == {"kind": "planted", "statistics": measure(table)._asdict()}
+    assert found["kind"] == "planted"
+    assert found["statistics"] == measure(table)._asdict()
     shown = details.features(document)
     assert shown.header == ("features", "source RMS", "delta RMS", "change inside", "effective rank")
     assert shown.rows == [("training pairs", *(f"{value:.3f}" for value in found["statistics"].values()))]
+    role = roles(table.cell, table.grid, seed=0)
+    of_cells = geometry.measure(table, role == OPTIMISATION, role == VALIDATION)
+    assert found["geometry"] == of_cells._asdict()
+    shown = details.feature_geometry(document)
+    assert shown.header == ("features", *(label for label, _ in geometry.MEANINGS.values()))
+    assert shown.rows == [("training pairs", *("-" if value is None else f"{value:.3f}" for value in of_cells))]
+    assert of_cells.effect_cosine is None
+    assert of_cells.what_probe == 1
+    assert shown in summary.details(document)
+    assert summary.glossary(document["config"])["what probe"] == geometry.MEANINGS["what_probe"][1]
+    assert numbers_of(found).keys() == details.FEATURE_TERMS.keys()

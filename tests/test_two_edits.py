@@ -293,6 +293,8 @@ def test_the_result_keeps_to_the_schema_and_no_cell_was_held_out(planted):
     assert (document["protocol"], document["tests"], document["warnings"]) == ("custom", [], [])
     assert document["provenance"]["test_pairs"] == 108
     assert document["provenance"]["effective_batch_size"] == 72
+    assert document["provenance"]["features"]["geometry"]["where_probe"] == 1  # of the single edits
+    assert "geometry" not in document["provenance"]["test_features"]
     assert set(planted.fits["held_out"]) == {-1}
     assert len(planted.fits["joint"]) == 4
     selected = planted.fits["joint"][planted.fits["selected"]]

@@ -17,11 +17,12 @@ from soopf_jax.experiments.predictions import Kept, Predictions, joined
 from soopf_jax.experiments.records import arm_record, fit_columns, readings, router_record, stats_of
 from soopf_jax.experiments.results import Result
 from soopf_jax.experiments.training import TrainingRun, begin, train
+from soopf_jax.features import geometry
 from soopf_jax.features.statistics import statistics_of
 from soopf_jax.fitting import kept as fitting_kept
 from soopf_jax.fitting.arm import Arm
 from soopf_jax.fitting.assignments import FACTORIAL
-from soopf_jax.fitting.protocol import Fits, Protocol, all_cells_observed
+from soopf_jax.fitting.protocol import OPTIMISATION, VALIDATION, Fits, Protocol, all_cells_observed, roles
 from soopf_jax.fitting.train import Session
 from soopf_jax.fitting.unfinished import Columns, Plan
 from soopf_jax.runtime import progress
@@ -82,11 +83,13 @@ def run_experiment(
         seconds = {row["assignment"]: finished.seconds for row, finished in zip(rows, done, strict=True)}
         with progress.phase("testing differences"):
             tests = experiment.tests(rows)
+        with progress.phase("describing the features"):
+            origin = provenance(experiment, data, protocol, training.plan, seconds)
     document = {
         "schema_version": results.SCHEMA_VERSION,
         "protocol": experiment.label(protocol),
         "config": dict(session.config or {}) | {"edits": experiment.name, "protocol": asdict(protocol)},
-        "provenance": provenance(experiment, data, protocol, training.plan, seconds),
+        "provenance": origin,
         "arms": rows,
         "tests": tests,
         "warnings": warnings(experiment, arms[0], rows, training),
@@ -138,7 +141,7 @@ def provenance(
         else {"test_features": features(test, experiment.test_edits or 1), "test_pairs": len(test.cell)}
     )
     return {
-        "features": features(table),
+        "features": features(table) | {"geometry": geometry_of(table)},
         "environment": results.environment(),
         "grid": {"supports": list(table.grid.supports), "operations": list(table.grid.operations)},
         "pairs": len(table.cell),
@@ -155,6 +158,12 @@ def provenance(
 def features(table: FeatureTable, n_edits: int = 1) -> dict[str, Any]:
     """Where the features of a table come from, and what they are like."""
     return {**table.provenance, "statistics": statistics_of(table, n_edits)}
+
+
+def geometry_of(table: FeatureTable) -> dict[str, Any]:
+    """The geometry of a table with one edit per pair, on the first seed's optimisation and validation pairs."""
+    role = roles(table.cell, table.grid, seed=0)
+    return geometry.measure(table, role == OPTIMISATION, role == VALIDATION)._asdict()
 
 
 def warnings(experiment: Experiment, arm: Arm, rows: list[dict[str, Any]], training: TrainingRun) -> list[str]:

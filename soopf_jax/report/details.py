@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from soopf_jax.features import geometry
 from soopf_jax.grid import Grid
 from soopf_jax.report.confusion import axis_accuracy, confusion
 from soopf_jax.report.tables import Table
@@ -26,6 +27,8 @@ FEATURE_STATISTICS = {
     ),
 }
 """What the features are like, by the names in a result: how it is shown, and what it means."""
+FEATURE_TERMS = FEATURE_STATISTICS | geometry.MEANINGS
+"""The same for all numbers of the features: their statistics and their geometry."""
 
 GRID_SEARCH = {"found": "found", "search_gap": "search gap", "unidentifiable": "a wrong grid fits better"}
 """The verdicts on grids, by their names in a result."""
@@ -117,6 +120,16 @@ def features(document: Json) -> Table | None:
     ]
     header = ("features", *(shown for shown, _ in FEATURE_STATISTICS.values()))
     return Table("What the features are like", header, rows) if rows else None
+
+
+def feature_geometry(document: Json) -> Table | None:
+    """How the innovations of cells lie to one another; None for a result of an earlier version."""
+    found = document["provenance"].get("features", {}).get("geometry")
+    header = ("features", *(shown for shown, _ in geometry.MEANINGS.values()))
+    if not found:
+        return None
+    row = ("training pairs", *(number(found[key]) for key in geometry.MEANINGS))
+    return Table("Geometry of the innovations", header, [row])
 
 
 def grid_search(document: Json) -> Table | None:

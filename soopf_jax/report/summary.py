@@ -13,9 +13,10 @@ from soopf_jax.experiments.naming import encoder_of
 from soopf_jax.experiments.options import PAPER_SIZES
 from soopf_jax.report import tables
 from soopf_jax.report.details import (
-    FEATURE_STATISTICS,
+    FEATURE_TERMS,
     cells,
     combinations,
+    feature_geometry,
     features,
     grid_search,
     readings,
@@ -61,7 +62,7 @@ PRESENTATIONS = {
         fits="{seeds} x {cells} x {restarts}",
         last_columns=(),
         last_terms={"sees": "labels an arm may read beyond flat cell labels"},
-        details=(cells, tests, grid_search, router, router_state, features),
+        details=(cells, tests, grid_search, router, router_state, features, feature_geometry),
         fit_details=(readings,),
     ),
     metrics.TWO_EDITS: Presentation(
@@ -69,7 +70,7 @@ PRESENTATIONS = {
         fits="two edits, {seeds} x {restarts} on all {cells}",
         last_columns=(VALIDATION,),
         last_terms={"SD, 95% interval": statistics.INTERVAL_MEANING},
-        details=(combinations, router, router_state, features),
+        details=(combinations, router, router_state, features, feature_geometry),
         fit_details=(),
     ),
 }
@@ -145,7 +146,7 @@ def main_score(config: Json, arm: Json) -> tuple[str, str, str]:
 def glossary(config: Json) -> dict[str, str]:
     """What the columns of the summary mean: term -> meaning."""
     own = {term: meaning for row in metrics_of(config) for term, meaning in row.glossary.items()}
-    return own | dict(presentation(config).last_terms) | dict(FEATURE_STATISTICS.values())
+    return own | dict(presentation(config).last_terms) | dict(FEATURE_TERMS.values())
 
 
 def chance(document: Json) -> str:

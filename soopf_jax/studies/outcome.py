@@ -1,7 +1,7 @@
 """What comes out of a study: one record per arm of every finished run, and the CSV file of all of them.
 
 In: the result folders of the runs. Out: scores, the accuracy on each axis alone, where the errors lie, and the
-statistics of the features.
+statistics and the geometry of the features.
 """
 
 import csv
@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
     operation: Float[np.ndarray, " seeds"]
     errors: Errors
     features: Mapping[str, float | None]
-    """The statistics of the features, as the result has them."""
+    """The statistics of the features and their geometry, as the result has them."""
 
     @property
     def inj(self) -> Float[np.ndarray, " seeds"]:
@@ -113,10 +113,15 @@ def outcomes(found: Mapping[Bench, Json | Obstacle], runs: Path, depths: Mapping
                     support,
                     operation,
                     errors_of(result.fits, number, grid),
-                    document["provenance"]["features"].get("statistics", {}),
+                    numbers_of(document["provenance"]["features"]),
                 )
             )
     return made
+
+
+def numbers_of(features: Json) -> dict[str, float | None]:
+    """The statistics and the geometry of a run's features, as far as its result has them."""
+    return {**(features.get("statistics") or {}), **(features.get("geometry") or {})}
 
 
 def by_axis(
