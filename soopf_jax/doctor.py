@@ -194,7 +194,10 @@ def features(cache_dir: str) -> Finding:
     """The stored features."""
     from soopf_jax.features import remote, store
 
-    stores = remote.list_stores(cache_dir or None)
+    try:
+        stores = remote.list_stores(cache_dir or None)
+    except UserError as error:
+        return Finding("features", "cannot be listed", str(error))
     size = sum(listed.bytes for listed in stores) / 1e9
     where = cache_dir if is_address(cache_dir) else store.features_folder(cache_dir or None)
     return Finding("features", f"{len(stores)} stores, {size:.1f} GB in {where}")

@@ -3,7 +3,9 @@
 import hashlib
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import fsspec
 import pytest
@@ -13,10 +15,14 @@ from soopf_jax.errors import MissingPackage, UserError
 from soopf_jax.features import address, remote, store, store_writer
 from soopf_jax.features import table as features
 from soopf_jax.features.__main__ import main as features_main
+from soopf_jax.studies import planning, running
+from soopf_jax.studies.opening import Openers
+from soopf_jax.studies.rows import Places
 from soopf_jax.types import EncoderRequest, SubstrateRequest
 from tests import tiny_parts
 from tests.test_store import build as build_store
 from tests.test_store import content, recipe, write_blocks
+from tests.test_study import TINY
 
 N_FILES = 5 + 3 * 4  # metadata of the group and of four arrays; four chunks of three blocks
 
@@ -138,6 +144,21 @@ def test_an_address_that_cannot_be_written_is_known_before_anything_is_encoded(m
     substrate, encoder = parts()
     with pytest.raises(UserError, match=r"cannot reach memory:.*connection lost.*same command again"):
         features.build(substrate, encoder._replace(encode=never), cache_dir=cache)
+
+
+def test_a_study_finds_the_features_of_another_machine_and_clears_up_only_here(machine, cache, tmp_path, monkeypatch):
+    places, openers = Places(tmp_path / "runs", "", cache), Openers()
+    runs = dict.fromkeys([replace(TINY, layer=layer) for layer in (1, 2)], ())
+    monkeypatch.setattr(running, "carry_out", lambda *_: None)
+    monkeypatch.setattr(running.results, "load", lambda folder: SimpleNamespace(document={"done": True}))
+    planned = planning.plan(runs, places, 1e9, openers=openers)
+    assert [p.encoding > 0 for p in planned] == [True, False]
+    running.carry_out_all(planned, places, openers, "none")
+    assert store_writer.list_stores(None) == []
+    assert [one.state for one in remote.list_stores(cache)] == ["ready", "ready"]
+    machine("b")
+    again = planning.plan(runs, places, 1e9, openers=Openers())
+    assert [(p.encoding, p.workload.stored) for p in again] == [(0.0, True)] * 2
 
 
 # ------------------------------------------------------------------------------------------------ interruptions

@@ -1,7 +1,7 @@
 """Caches on an S3 server: moto in a process of its own on the loopback address, commands in theirs.
 
-`make test-s3` installs s3fs and moto into build/s3 and runs this file. (They need an older python-dateutil than the one
-that is locked for everything else.)
+`make test-cloud` installs s3fs and moto into build/s3 and runs this file. They need an older python-dateutil than the
+one that is locked for everything else.
 """
 
 import functools
@@ -26,7 +26,7 @@ from tests import cutting_proxy
 from tests.test_pack import PARTS, SMALL, never, parts
 from tests.test_store import content
 
-REASON = "needs s3fs and moto: make test-s3 installs them apart and runs this"
+REASON = "needs s3fs and moto: make test-cloud installs them apart and runs this"
 s3fs = pytest.importorskip("s3fs", reason=REASON)
 pytest.importorskip("moto", reason=REASON)
 

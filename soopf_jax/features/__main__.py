@@ -127,7 +127,8 @@ def run(args: Sequence[str] | None = None) -> None:
         case Export() as options:
             print(pack.export(options.store, options.to, options.cache_dir))
         case Import() as options:
-            print(pack.fetch(options.pack, options.cache_dir))
+            with progress.shown():
+                print(pack.fetch(options.pack, options.cache_dir))
 
 
 def _shown(statistics: Json | None) -> str:

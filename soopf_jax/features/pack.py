@@ -14,6 +14,7 @@ from soopf_jax.features.address import Folder, open_folder
 from soopf_jax.features.store import CARD, MANIFEST, SUMS
 from soopf_jax.runtime import atomic
 from soopf_jax.runtime.hashing import sha256
+from soopf_jax.runtime.progress import phase
 from soopf_jax.runtime.text import is_address
 from soopf_jax.types import Json
 
@@ -92,7 +93,8 @@ def fetch(place: str | Path, cache_dir: str | Path | None) -> Path:
         raise store.damaged(source.address, problem)
     with store_writer.locked(folder):
         if not folder.exists():
-            store_writer.adopt(folder, source, foreign.check)
+            with phase("importing features"):
+                store_writer.adopt(folder, source, foreign.check)
         elif store.open_store(folder).manifest["digest"] != manifest["digest"]:
             other = f"the cache has another store of the key {manifest['key'][:16]}"
             raise UserError(f"{other}; to have this one instead, first soopf features remove {folder.name}")
