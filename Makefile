@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: help install system demo reproduce-tables results leaderboard speed assignments pictures docs lint format test test-slow gpu-check faults faults-short fuzz audit lock clean
+.PHONY: help install system demo reproduce-tables results leaderboard speed assignments pictures docs lint format test test-slow test-cloud gpu-check faults faults-short fuzz audit lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -65,6 +65,13 @@ test: install  ## all tests but the slow ones
 
 test-slow: install  ## the slow tests
 	$(RUN) -m pytest -m slow
+
+test-cloud: build/s3/.installed  ## features on an S3 server on this machine; installs s3fs and moto (120 MB) into build/s3 first
+	PYTHONPATH=build/s3 $(RUN) -m pytest tests/test_s3.py
+
+build/s3/.installed: $(VENV)/.installed tests/requirements-s3.lock
+	$(RUN) -m pip install --quiet --no-deps --upgrade --target build/s3 --requirement tests/requirements-s3.lock
+	touch $@
 
 gpu-check: build/gpu/.installed  ## compile the programs for GPUs, without one; installs 5.6 GB into build/gpu first
 	build/gpu/bin/python benchmarks/gpu_check.py

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from soopf_jax.experiments.predictions import Predictions
     from soopf_jax.experiments.results import params as load_params
     from soopf_jax.experiments.results import predictions as load_predictions
-    from soopf_jax.features.npz import load_npz as load_features
+    from soopf_jax.features.given import load_features
     from soopf_jax.fitting.objectives import Term, Weighted
     from soopf_jax.fitting.protocol import Protocol
     from soopf_jax.fitting.train import Session
@@ -70,7 +70,7 @@ else:
         "evaluate": "soopf_jax.api.run:evaluate",
         "features": "soopf_jax.api.run:features",
         "load": "soopf_jax.api.result:load",
-        "load_features": "soopf_jax.features.npz:load_npz",
+        "load_features": "soopf_jax.features.given:load_features",
         "load_params": "soopf_jax.experiments.results:params",
         "load_predictions": "soopf_jax.experiments.results:predictions",
     }

@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, Command] = {
         "run what the paper's tables need, and show ours beside the paper's",
         "soopf_jax.reproduce:Reproduce",
     ),
-    "features": Command("soopf_jax.features.__main__", "list, build, verify and remove stored features"),
+    "features": Command("soopf_jax.features.__main__", "list, build, verify, remove and share stored features"),
     "data": Command(
         "soopf_jax.substrates.__main__",
         "look at a data set, or fetch an original one",

@@ -27,7 +27,6 @@ from soopf_jax.experiments.options import (
     Names,
     check,
     default_out,
-    record,
 )
 from soopf_jax.fitting.protocol import Choices
 from soopf_jax.runtime import cli
@@ -75,7 +74,8 @@ class Options:
     data_root: Folder = None
     """Folder of the original data set, where one is needed."""
     cache_dir: Folder = None
-    """Where features are kept. Default: the user's cache folder."""
+    """Where features are kept: a folder, or an address such as s3://bucket/prefix. Default: the user's cache
+    folder."""
     out: Folder = None
     """Output folder. Default: runs/census-DATASET-ENCODER-READOUT-HASH."""
     fits_per_program: int = 0
@@ -104,7 +104,7 @@ def run(options: Options) -> None:
     if options.sample < 0:
         raise UserError(f"--sample must not be negative, not {options.sample}")
     from soopf_jax.experiments.census import Extent, take_census
-    from soopf_jax.experiments.inputs import open_inputs
+    from soopf_jax.experiments.inputs import open_inputs, recorded
     from soopf_jax.fitting.train import Session
     from soopf_jax.report import census as report
     from soopf_jax.report.run_folder import working_on
@@ -112,7 +112,7 @@ def run(options: Options) -> None:
     from soopf_jax.runtime.arrays import npz_bytes
 
     (opened,) = open_inputs(bench)
-    config = record(bench, [opened.key]) | {"held_out": list(options.held_out), "sample": options.sample}
+    config = recorded(bench, [opened]) | {"held_out": list(options.held_out), "sample": options.sample}
     named = default_out(bench, config)
     out = Path(options.out) if options.out else named.with_name(f"census-{named.name}")
     if finished(out, config):

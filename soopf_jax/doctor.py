@@ -19,6 +19,7 @@ import tyro
 from soopf_jax import plugins
 from soopf_jax.errors import UserError
 from soopf_jax.runtime import atomic, cli
+from soopf_jax.runtime.text import is_address
 
 if TYPE_CHECKING:
     from soopf_jax.fitting.self_check import Report
@@ -37,7 +38,8 @@ class Doctor:
     data_root: Annotated[str, tyro.conf.arg(metavar="DIR")] = "data"
     """Folder of the original data sets."""
     cache_dir: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
-    """Where features are kept. Default: the user's cache folder."""
+    """Where features are kept: a folder, or an address such as s3://bucket/prefix. Default: the user's cache
+    folder."""
     gpu: bool = False
     """Instead: train briefly on this machine's GPU, compare with its CPU, and write what was found to soopf-gpu.json.
     It takes about a minute."""
@@ -190,11 +192,15 @@ def weights() -> Iterator[Finding]:
 
 def features(cache_dir: str) -> Finding:
     """The stored features."""
-    from soopf_jax.features import store, store_writer
+    from soopf_jax.features import remote, store
 
-    stores = store_writer.list_stores(cache_dir or None)
+    try:
+        stores = remote.list_stores(cache_dir or None)
+    except UserError as error:
+        return Finding("features", "cannot be listed", str(error))
     size = sum(listed.bytes for listed in stores) / 1e9
-    return Finding("features", f"{len(stores)} stores, {size:.1f} GB in {store.features_folder(cache_dir or None)}")
+    where = cache_dir if is_address(cache_dir) else store.features_folder(cache_dir or None)
+    return Finding("features", f"{len(stores)} stores, {size:.1f} GB in {where}")
 
 
 if __name__ == "__main__":

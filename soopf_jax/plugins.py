@@ -86,6 +86,9 @@ EXTRAS: Mapping[str, str] = {
     "timm": "timm",
     "ipywidgets": "notebook",
     "pandas": "pandas",
+    "s3fs": "s3",
+    "gcsfs": "gcs",
+    "aiohttp": "http",
 }
 """The packages that the core does not need, by the name that is imported, and the extra that installs each."""
 

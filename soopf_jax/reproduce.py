@@ -53,7 +53,8 @@ class Reproduce:
     data_root: Folder = "data"
     """Folder of the original data sets."""
     cache_dir: Folder = ""
-    """Where features are kept. Default: the user's cache folder."""
+    """Where features are kept: a folder, or an address such as s3://bucket/prefix. Default: the user's cache
+    folder."""
 
 
 def main(args: Sequence[str] | None = None) -> int:

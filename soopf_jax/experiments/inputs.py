@@ -1,13 +1,14 @@
 """Open the features of a run. Names are checked and keys are known before anything is rendered or encoded."""
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from soopf_jax import plugins
 from soopf_jax.errors import UserError
-from soopf_jax.experiments.options import Bench
+from soopf_jax.experiments.options import Bench, record
 from soopf_jax.features import store
-from soopf_jax.features.npz import load_npz
+from soopf_jax.features.given import load_features
 from soopf_jax.features.table import recipe
 from soopf_jax.features.table import table as table_of
 from soopf_jax.fitting.protocol import check_cells
@@ -37,6 +38,8 @@ class Inputs(NamedTuple):
     substrate: Substrate | None = None
     encoder: Encoder | None = None
     """None where the tokens were made elsewhere."""
+    name: str | None = None
+    """What a configuration calls tokens that were made elsewhere, as `name_of` has it."""
 
 
 def substrate_request(bench: Bench) -> SubstrateRequest:
@@ -60,9 +63,11 @@ def open_inputs(bench: Bench, test_edits: int | None = None, given: Given | None
     """
     given = given or Given()
     if given.table is not None or bench.features:
-        table = given.table or load_npz(str(bench.features), bench.pairs_per_cell or None)
+        table = given.table or load_features(str(bench.features), bench.pairs_per_cell or None, bench.cache_dir or None)
         check_cells(table.cell, table.grid)
-        return [Inputs(digest(table.provenance), lambda progress: table)]
+        stored = given.table is None and table.provenance["kind"] == "store"
+        key = table.provenance["key"] if stored else digest(table.provenance)
+        return [Inputs(key, lambda progress: table, name=name_of(table))]
     open_substrate = given.dataset or plugins.resolve("dataset", plugins.SUBSTRATES, bench.dataset_name)
     open_encoder = given.encoder or plugins.resolve("encoder", plugins.ENCODERS, bench.encoder_name)
     request = substrate_request(bench)
@@ -83,6 +88,12 @@ def encoded(substrate: Substrate, encoder: Encoder, bench: Bench) -> Inputs:
         return table_of(substrate, encoder, bench.dtype, bench.cache_dir or None, progress)
 
     return Inputs(recipe(substrate, encoder, bench.dtype)["key"], load, substrate, encoder)
+
+
+def recorded(bench: Bench, inputs: Sequence[Inputs]) -> dict[str, Any]:
+    """What a result records of the options and of the features."""
+    named = bench if inputs[0].name is None else replace(bench, features=inputs[0].name)
+    return record(named, [opened.key for opened in inputs])
 
 
 def name_of(table: FeatureTable) -> str:

@@ -3,14 +3,13 @@
 The command line and the Python API both open their runs here, so that equal options give equal runs.
 """
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from soopf_jax.experiments.arms import parts_of
 from soopf_jax.experiments.catalogue import EXPERIMENTS
 from soopf_jax.experiments.experiment import Data, Experiment, Parts
-from soopf_jax.experiments.inputs import Given, Inputs, name_of, open_inputs
-from soopf_jax.experiments.options import Bench, record
+from soopf_jax.experiments.inputs import Given, Inputs, open_inputs, recorded
+from soopf_jax.experiments.options import Bench
 from soopf_jax.experiments.results import Result
 from soopf_jax.experiments.run import run_experiment
 from soopf_jax.fitting.protocol import Protocol
@@ -53,8 +52,7 @@ def open_run(bench: Bench, given: Given | None = None, parts: Parts | None = Non
     experiment = EXPERIMENTS[bench.edits]
     arms = experiment.make_arms(parts)  # unknown names fail before any work
     inputs = open_inputs(bench, experiment.test_edits, given)
-    named = bench if given.table is None else replace(bench, features=name_of(given.table))
-    config = record(named, [opened.key for opened in inputs]) | dict(given.names)
+    config = recorded(bench, inputs) | dict(given.names)
     config |= {
         "readout": arms[0].readout_name,
         "assignment": [arm.assignment_name for arm in arms],

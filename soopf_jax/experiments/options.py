@@ -22,6 +22,7 @@ from soopf_jax.fitting.protocol import PAPER, PRESETS, QUICK, Choices, Protocol
 from soopf_jax.fitting.selection import KEEP
 from soopf_jax.runtime.hashing import digest, slug
 from soopf_jax.runtime.help import Groups
+from soopf_jax.runtime.text import is_address
 
 SIZES = ("seeds", "restarts", "steps")
 DATASET, ENCODER, READOUT = "shapes3d-lite", "pixels", "soopf"
@@ -81,8 +82,8 @@ class Bench:
     dataset: Annotated[str | None, _arg("NAME", DATASET_HELP)] = None
     encoder: Annotated[str | None, _arg("NAME", ENCODER_HELP)] = None
     features: File = None
-    """A .npz file with tokens made elsewhere, instead of --dataset and --encoder. Its arrays are source, edited, cell,
-    supports, operations and, if known, region."""
+    """Tokens made elsewhere, instead of --dataset and --encoder. A .npz file with the arrays source, edited, cell,
+    supports, operations and, if known, region; or a feature pack or store, as its folder or address."""
     readout: Annotated[str | None, _arg("NAME", READOUT_HELP)] = None
     assignment: Annotated[tuple[str, ...], _arg("NAME ...", ASSIGNMENT_HELP)] = ()
     objective: Annotated[str | None, _arg("NAME", OBJECTIVE_HELP)] = None
@@ -126,7 +127,8 @@ class Bench:
     data_root: Folder = None
     """Folder of the original data set, where one is needed."""
     cache_dir: Folder = None
-    """Where features are kept. Default: the user's cache folder."""
+    """Where features are kept: a folder, or an address such as s3://bucket/prefix. Default: the user's cache
+    folder."""
     out: Folder = None
     """Result folder. Default: below runs, named after what is run."""
     keep: Annotated[str | None, _arg("NAME", KEEP_HELP)] = None
@@ -250,7 +252,7 @@ def check(bench: Bench) -> Bench:
                 raise UserError(f"--features brings its own tokens; leave {option} or --features out")
         if bench.edits != "one":
             raise UserError("--features has one edit per pair; leave --edits or --features out")
-        if not Path(bench.features).expanduser().is_file():
+        if not is_address(bench.features) and not Path(bench.features).expanduser().exists():
             raise UserError(f"features file {bench.features}: there is no such file; check the path")
     return bench
 

@@ -1,4 +1,4 @@
-"""The command line for features: `python -m soopf_jax.features list | build | verify | remove`."""
+"""The command line for features: `python -m soopf_jax.features list | build | verify | remove | export | import`."""
 
 import sys
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ import tyro
 
 from soopf_jax import plugins
 from soopf_jax.errors import UserError
-from soopf_jax.features import store, store_writer
+from soopf_jax.features import pack, remote
 from soopf_jax.features.table import build
-from soopf_jax.runtime import cli
-from soopf_jax.runtime.progress import bar
+from soopf_jax.runtime import cli, progress
+from soopf_jax.runtime.text import is_address
 from soopf_jax.types import EncoderRequest, Json, SubstrateRequest
 
 DATASET_HELP = f"Where the image pairs come from: {plugins.listed(plugins.SUBSTRATES)}."
@@ -28,7 +28,7 @@ class List:
     """Show name, size and state of every store in the cache."""
 
     cache_dir: Folder = None
-    """Where stores are kept. Default: the user's cache folder."""
+    """Where stores are kept: a folder, or an address such as s3://bucket/prefix. Default: the user's cache folder."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Build:
     dtype: str = "float16"
     """The number format of stored tokens: float16 or float32."""
     cache_dir: Folder = None
-    """Where stores are kept. Default: the user's cache folder."""
+    """Where stores are kept: a folder, or an address such as s3://bucket/prefix. Default: the user's cache folder."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Verify:
     stores: Stores = ()
     """Names in the cache, folders or fsspec addresses. Default: every finished store in the cache."""
     cache_dir: Folder = None
-    """Where stores are kept. Default: the user's cache folder."""
+    """Where stores are kept: a folder, or an address such as s3://bucket/prefix. Default: the user's cache folder."""
 
 
 @dataclass
@@ -74,7 +74,29 @@ class Remove:
     stores: Stores
     """Names as `list` shows them."""
     cache_dir: Folder = None
-    """Where stores are kept. Default: the user's cache folder."""
+    """Where stores are kept: a folder, or an address such as s3://bucket/prefix. Default: the user's cache folder."""
+
+
+@dataclass
+class Export:
+    """Write a store of the cache to a folder that can travel, with a card and checksums."""
+
+    store: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STORE")]
+    """A name as `list` shows it, or its beginning."""
+    to: Annotated[str, tyro.conf.arg(metavar="DIR")]
+    """The folder to write. It must be empty or not exist."""
+    cache_dir: Folder = None
+    """Where stores are kept: a folder, or an address such as s3://bucket/prefix. Default: the user's cache folder."""
+
+
+@dataclass
+class Import:
+    """Check every byte of a feature pack and put it into the cache. Prints the folder of the store there."""
+
+    pack: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PACK")]
+    """The folder of the pack, or its fsspec address, such as https://..."""
+    cache_dir: Folder = None
+    """Where stores are kept: a folder, or an address such as s3://bucket/prefix. Default: the user's cache folder."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -83,24 +105,30 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def run(args: Sequence[str] | None = None) -> None:
-    """List, build, verify or remove stores.
+    """List, build, verify, remove, export or import stores.
 
     Raises:
         UserError: The command line is wrong, or the command fails.
     """
-    match cli.parse(List | Build | Verify | Remove, "soopf_jax.features", args):
+    match cli.parse(List | Build | Verify | Remove | Export | Import, "soopf_jax.features", args):
         case List() as options:
-            for name, state, size, statistics in store_writer.list_stores(options.cache_dir):
+            for name, state, size, statistics in remote.list_stores(options.cache_dir):
                 print(f"{name}  {size / 1e6:.1f} MB  {state}{_shown(statistics)}")
         case Build() as options:
-            print(_build(options))
+            with progress.shown():
+                print(_build(options))
         case Verify() as options:
             _verify(options)
         case Remove() as options:
             if not options.stores:
                 raise UserError("no store named; name one that `list` shows")
             for name in options.stores:
-                store_writer.remove(name, options.cache_dir)
+                remote.remove(name, options.cache_dir)
+        case Export() as options:
+            print(pack.export(options.store, options.to, options.cache_dir))
+        case Import() as options:
+            with progress.shown():
+                print(pack.fetch(options.pack, options.cache_dir))
 
 
 def _shown(statistics: Json | None) -> str:
@@ -114,7 +142,7 @@ def _shown(statistics: Json | None) -> str:
     return "  " + "; ".join(parts)
 
 
-def _build(options: Build) -> Path:
+def _build(options: Build) -> Path | str:
     o = options
     request = SubstrateRequest(
         o.dataset,
@@ -127,15 +155,17 @@ def _build(options: Build) -> Path:
     )
     substrate = plugins.resolve("dataset", plugins.SUBSTRATES, o.dataset)(request)
     encoder = plugins.resolve("encoder", plugins.ENCODERS, o.encoder)(EncoderRequest(o.encoder, o.layer))
-    return build(substrate, encoder, o.dtype, o.cache_dir, partial(bar, unit="images"))
+    folder = build(substrate, encoder, o.dtype, o.cache_dir, partial(progress.bar, unit="images"))
+    return remote.find(folder.name, str(o.cache_dir)) or folder if is_address(o.cache_dir) else folder
 
 
 def _verify(options: Verify) -> None:
-    cache = store.features_folder(options.cache_dir)
-    ready = [listed.name for listed in store_writer.list_stores(options.cache_dir) if (cache / listed.name).exists()]
+    cache = options.cache_dir
+    listed = {one.name: one.state for one in remote.list_stores(cache)}
+    finished = [name for name, state in listed.items() if state != remote.UNFINISHED]
     damaged = 0
-    for name in options.stores or ready:
-        problems = store.verify(cache / name if name in ready else name)
+    for name in options.stores or finished:
+        problems = pack.verify(remote.address_of(name, cache) if name in listed else name)
         print("\n".join(problems) or f"{name}: every byte is as it was written")
         damaged += bool(problems)
     if damaged:

@@ -8,27 +8,37 @@ read. `verify` checks every byte of every file, and that there are no other file
 
 import json
 import platform
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import fsspec
 import numpy as np
 import platformdirs
 from jaxtyping import Int
 
 from soopf_jax.errors import UserError, unknown_name
+from soopf_jax.features.address import Folder, Unreachable, open_folder
 from soopf_jax.grid import Grid
 from soopf_jax.runtime.hashing import canonical, digest, sha256, slug
+from soopf_jax.runtime.text import is_address
 from soopf_jax.types import Json
 
 FORMAT = 1
 """The version of the layout of a store. It increases whenever the layout changes, and is part of every key."""
 DTYPES = ("float16", "float32")
 MANIFEST = "manifest.json"
+CARD, SUMS = "README.md", "SHA256SUMS"
+"""What a feature pack (`pack.py`) has beside the files of its store."""
+FILES = re.compile(r"zarr\.json|(?:source|delta|region|cell)/(?:zarr\.json|c(?:\.\d+)+)")
+"""The names of a store's files. No other name in a manifest is ever followed."""
 RECORDED_PACKAGES = ("soopf_jax", "numpy", "jax", "jaxlib", "flax", "torch", "transformers", "pillow", "zarr")
+
+
+class Damaged(UserError):
+    """A store is not as it was written."""
 
 
 class Store(NamedTuple):
@@ -105,12 +115,17 @@ def make_manifest(recipe: Json, files: Json, statistics: Json | None = None) -> 
         All of these and their digest, as JSON.
     """
     content = {**recipe, "files": files, **({} if statistics is None else {"statistics": statistics})}
-    return _manifest_text({**content, "digest": digest(content)})
+    return manifest_bytes({**content, "digest": digest(content)})
 
 
 def features_folder(cache_dir: str | Path | None) -> Path:
-    """The folder that holds all stores; by default in the user's cache folder."""
-    return Path(cache_dir or platformdirs.user_cache_dir("soopf_jax")).expanduser() / "features"
+    """The folder that holds all stores; by default in the user's cache folder.
+
+    A cache at an address (`remote.py`) has its working copies in the user's cache folder.
+    """
+    if cache_dir is None or cache_dir == "" or is_address(cache_dir):
+        cache_dir = platformdirs.user_cache_dir("soopf_jax")
+    return Path(cache_dir).expanduser() / "features"
 
 
 def store_folder(recipe: Json, cache_dir: str | Path | None) -> Path:
@@ -123,7 +138,8 @@ def store_folder(recipe: Json, cache_dir: str | Path | None) -> Path:
     return features_folder(cache_dir) / f"{name}-{recipe['key'][:16]}"
 
 
-def _manifest_text(manifest: Json) -> bytes:
+def manifest_bytes(manifest: Json) -> bytes:
+    """The bytes of a whole manifest."""
     return json.dumps(manifest, sort_keys=True, indent=1, allow_nan=False).encode() + b"\n"
 
 
@@ -141,37 +157,18 @@ def _versions() -> dict[str, str]:
 # ---------------------------------------------------------------------------------------------- reading
 
 
-class Folder(NamedTuple):
-    """A folder at a path or fsspec address."""
-
-    address: str
-    files: Any
-    """The fsspec file system."""
-    root: str
-    """The path of the folder on that file system."""
-
-    def read(self, name: str) -> bytes:
-        """The content of a file."""
-        return self.files.cat_file(f"{self.root}/{name}")
-
-    def sizes(self) -> dict[str, int]:
-        """name -> size of every file in the folder."""
-        found = self.files.find(self.root, detail=True)
-        return {path.removeprefix(self.root).lstrip("/"): info["size"] for path, info in found.items()}
-
-
 def open_store(address: str | Path) -> Store:
     """Open a finished store for reading. The docstring of this module says what is checked.
 
     Raises:
         UserError: There is no store at the address, or it is damaged.
     """
-    folder = _folder(address)
-    manifest = _read_manifest(folder)
+    folder = open_folder(address)
+    manifest = read_manifest(folder)
     sizes = folder.sizes()
     for name, (size, checksum) in manifest["files"].items():
         if problem := _problem(folder, name, sizes.get(name), size, checksum if is_metadata(name) else None):
-            raise _damaged(folder.address, problem)
+            raise damaged(folder.address, problem)
     return Store(folder.address, manifest)
 
 
@@ -198,7 +195,7 @@ class StoredArray:
         try:
             yield
         except (ValueError, OSError, KeyError) as error:
-            raise _damaged(self._store.address, f"{self._name} cannot be read ({error})") from error
+            raise damaged(self._store.address, f"{self._name} cannot be read ({error})") from error
 
 
 def read(store: Store, name: str) -> np.ndarray:
@@ -215,16 +212,21 @@ def verify(address: str | Path) -> list[str]:
 
     Returns:
         One line per difference; an empty list if there is none.
+
+    Raises:
+        Unreachable: The address cannot be reached.
     """
-    folder = _folder(address)
+    folder = open_folder(address)
     try:
-        manifest = _read_manifest(folder)
+        manifest = read_manifest(folder)
+    except Unreachable:
+        raise
     except UserError as error:
         return [str(error)]
     sizes, written = folder.sizes(), manifest["files"]
-    extra = [f"{name} does not belong to it" for name in sizes if name not in {*written, MANIFEST}]
+    extra = [f"{name} does not belong to it" for name in sizes if name not in {*written, MANIFEST, CARD, SUMS}]
     changed = [_problem(folder, name, sizes.get(name), *expected) for name, expected in written.items()]
-    return [str(_damaged(folder.address, problem)) for problem in extra + changed if problem]
+    return [str(damaged(folder.address, problem)) for problem in extra + changed if problem]
 
 
 def is_metadata(name: str) -> bool:
@@ -232,16 +234,7 @@ def is_metadata(name: str) -> bool:
     return name.rpartition("/")[2] == "zarr.json"
 
 
-def _folder(address: str | Path) -> Folder:
-    try:
-        files, root = fsspec.core.url_to_fs(str(address))
-    except (ImportError, ValueError) as error:
-        raise UserError(f"cannot open {address}: {error}") from error
-    files.invalidate_cache()
-    return Folder(str(address), files, root.rstrip("/"))
-
-
-def _read_manifest(folder: Folder) -> dict[str, Any]:
+def read_manifest(folder: Folder) -> dict[str, Any]:
     """The manifest; a UserError unless this version could have written exactly these bytes."""
     try:
         text = folder.read(MANIFEST)
@@ -250,13 +243,34 @@ def _read_manifest(folder: Folder) -> dict[str, Any]:
             versions = f"store format {manifest['format']}, this version reads {FORMAT}"
             raise UserError(f"{folder.address} has {versions}; remove it and build it again")
         content = {name: value for name, value in manifest.items() if name != "digest"}
-        if manifest["digest"] != digest(content) or text != _manifest_text(manifest):
-            raise _damaged(folder.address, f"{MANIFEST} has changed")
+        if manifest["digest"] != digest(content) or text != manifest_bytes(manifest):
+            raise damaged(folder.address, f"{MANIFEST} has changed")
+        for name, (size, _) in manifest["files"].items():
+            if not FILES.fullmatch(name) or not isinstance(size, int):
+                raise damaged(folder.address, f"{MANIFEST} names a file that is none of a store")
     except OSError as error:
         raise UserError(f"no feature store at {folder.address} ({error}); build it first") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(folder.address, f"{MANIFEST} cannot be read ({error})") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(folder.address, f"{MANIFEST} cannot be read ({error})") from error
     return manifest
+
+
+def read_checked(folder: Folder, manifest: Json, name: str) -> bytes:
+    """The content of a file of a store.
+
+    Raises:
+        Damaged: The file is missing or has changed.
+    """
+    size, checksum = manifest["files"][name]
+    try:
+        data = folder.read(name)
+    except FileNotFoundError as error:
+        raise damaged(folder.address, f"{name} is missing") from error
+    if len(data) != size:
+        raise damaged(folder.address, f"{name} has {len(data)} bytes instead of {size}")
+    if sha256(data) != checksum:
+        raise damaged(folder.address, f"{name} has changed")
+    return data
 
 
 def _problem(folder: Folder, name: str, found_size: int | None, size: int, checksum: str | None) -> str | None:
@@ -270,5 +284,6 @@ def _problem(folder: Folder, name: str, found_size: int | None, size: int, check
     return None
 
 
-def _damaged(address: str, problem: str) -> UserError:
-    return UserError(f"feature store {address} is damaged: {problem}; remove it and build it again")
+def damaged(address: str, problem: str) -> Damaged:
+    """The error for a damaged store, for the caller to raise."""
+    return Damaged(f"feature store {address} is damaged: {problem}; remove it and build it again, or get it again")

@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +21,18 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from soopf_jax.errors import UserError, unknown_name
+from soopf_jax.features.address import Folder, for_all
 from soopf_jax.features.store import (
     MANIFEST,
+    Damaged,
+    Store,
     features_folder,
     is_metadata,
     make_manifest,
+    manifest_bytes,
     open_store,
+    read_checked,
+    read_manifest,
 )
 from soopf_jax.runtime import atomic
 from soopf_jax.runtime.hashing import canonical, sha256
@@ -69,6 +75,9 @@ class Partial:
     def journal(self) -> Path:
         """One line with the recipe, then one line per block."""
         return _beside(self.folder, "journal")
+
+
+UNFINISHED = "unfinished"
 
 
 class Listed(NamedTuple):
@@ -147,6 +156,45 @@ def finish(partial: Partial, statistics: Json | None = None) -> None:
         partial.journal.unlink()
 
 
+def adopt(folder: Path, source: Folder, check: Callable[[Store], None]) -> None:
+    """Copy a finished store from elsewhere to its place here. A copy that was interrupted goes on where it stopped.
+
+    The caller holds the lock of the folder. Every byte is compared with the manifest before the store appears.
+
+    Args:
+        folder: Where the store will be.
+        source: Where it comes from.
+        check: Raises Damaged if the content of the store cannot be used.
+
+    Raises:
+        Damaged: A file is missing or has changed. Nothing is left of the copy.
+        UserError: The source cannot be read, or the folder cannot be written.
+    """
+    manifest = read_manifest(source)
+    copy = Partial(folder, manifest, manifest["files"], blocks=0)
+
+    def fetch(name: str) -> None:
+        size, checksum = manifest["files"][name]
+        if _has_size(copy.work / name, size) and sha256((copy.work / name).read_bytes()) == checksum:
+            return
+        data = read_checked(source, manifest, name)
+        with _writing(folder):
+            _write_synced(copy.work / name, data)
+
+    with _writing(folder):
+        copy.journal.unlink(missing_ok=True)  # of a build that this store replaces
+        _discard_unnamed(copy)
+    try:
+        for_all(fetch, manifest["files"])
+        check(Store(str(copy.work), manifest))
+    except Damaged:
+        shutil.rmtree(copy.work)
+        raise
+    with _writing(folder):
+        _write_synced(copy.work / MANIFEST, manifest_bytes(manifest))
+        copy.work.rename(folder)
+
+
 def _encode(recipe: Json, index: int, block: Block) -> dict[str, bytes]:
     """The files of one block, one chunk per array. The first block also has zarr's metadata."""
     import zarr
@@ -223,7 +271,7 @@ def remove(name: str, cache_dir: str | Path | None) -> None:
 
 
 def _listed(folder: Path) -> Listed:
-    state, statistics = "unfinished", None
+    state, statistics = UNFINISHED, None
     try:
         if folder.exists():
             state, statistics = "ready", open_store(folder).manifest.get("statistics")

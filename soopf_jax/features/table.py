@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from soopf_jax.encoders.layers import at_layer
-from soopf_jax.features import statistics, store, store_writer
+from soopf_jax.features import remote, statistics, store, store_writer
 from soopf_jax.features.encode import Blocks, ahead, encode_layers
 from soopf_jax.features.store_writer import Block, Partial
 from soopf_jax.grid import Grid
 from soopf_jax.runtime.progress import Advance, ProgressBar
+from soopf_jax.runtime.text import is_address
 from soopf_jax.types import Encoder, FeatureTable, Json, Substrate
 
 MIN_PAIRS_PER_BLOCK = 32
@@ -52,11 +53,12 @@ def build(
         substrate: The source of the image pairs.
         encoder: The encoder.
         dtype: The number format of the tokens, float16 or float32.
-        cache_dir: The folder of all stores; by default in the user's cache folder.
+        cache_dir: The folder of all stores; by default in the user's cache folder. If it is an address, stores are
+            fetched from there or built here and uploaded (`remote.py`).
         progress: Shows the progress of a build.
 
     Returns:
-        The folder of the store.
+        The folder of the store. If `cache_dir` is an address, that of its copy in the user's cache folder.
 
     Raises:
         UserError: The store cannot be written, or the encoder's output is wrong.
@@ -122,9 +124,14 @@ def _build(
 ) -> list[Path]:
     """Build the stores that do not exist; `layers` has the layer of each recipe, None means the encoder's own."""
     folders = [store.store_folder(wanted, cache_dir) for wanted in recipes]
+    remote_cache = str(cache_dir) if is_address(cache_dir) else None
     with ExitStack() as stack:
         for folder in sorted({folder for folder in folders if not folder.exists()}):  # one order: no deadlock
             stack.enter_context(store_writer.locked(folder))
+        if remote_cache is not None:
+            for folder in dict.fromkeys(folders):
+                if not folder.exists() and not remote.fetch(folder, remote_cache):
+                    remote.check_writable(remote_cache)
         begun = {
             place: store_writer.begin(folder, wanted)
             for place, (folder, wanted) in enumerate(zip(folders, recipes, strict=True))
@@ -137,6 +144,9 @@ def _build(
             with shown as advance:
                 some = None if layers is None else [layers[place] for place in places]
                 _fill([begun[place] for place in places], substrate, encoder, some, advance)
+    if remote_cache is not None:
+        for folder in dict.fromkeys(folders):
+            remote.upload(folder, remote_cache)
     return folders
 
 

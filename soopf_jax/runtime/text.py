@@ -1,6 +1,7 @@
 """Formats values for tables: numbers, counts, intervals, p-values and names that are safe to print."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 UNDEFINED = "-"
 """The text for an undefined value."""
@@ -42,3 +43,8 @@ def p_value(p: float | None) -> str:
 def printable(text: str) -> str:
     """The text without control characters. Names come from files, and a terminal would obey escape sequences."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def is_address(place: str | Path | None) -> bool:
+    """Whether a place is an fsspec address such as `s3://bucket/prefix`, and not a path."""
+    return "://" in str(place)

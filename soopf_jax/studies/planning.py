@@ -18,7 +18,7 @@ from soopf_jax.experiments import results
 from soopf_jax.experiments.catalogue import EXPERIMENTS
 from soopf_jax.experiments.inputs import substrate_request
 from soopf_jax.experiments.options import Bench, command, record
-from soopf_jax.features import store
+from soopf_jax.features import remote, store
 from soopf_jax.features.table import recipe
 from soopf_jax.fitting import devices
 from soopf_jax.fitting.protocol import effective_batch_size
@@ -204,7 +204,7 @@ def look(run: Bench, openers: Openers) -> Workload | Obstacle:
         wanted = recipe(substrate, encoder, run.dtype)
     except UserError as error:
         return Obstacle(str(error).partition(";")[0], (str(error),))
-    stored = store.store_folder(wanted, run.cache_dir or None).exists()
+    stored = remote.there(wanted, run.cache_dir or None)
     return Workload(substrate.cell, substrate.grid, *sizes[:2], wanted["key"], stored, sizes[2])
 
 
