@@ -58,6 +58,8 @@ class Study:
     """Adam steps of every fit."""
     pairs_per_cell: Count = None
     """Pairs of each cell. Default: the paper's number for the data set."""
+    log: Annotated[str, tyro.conf.arg(metavar="trackio|wandb|none")] = ""
+    """Where every finished run is logged besides. Default: none."""
     keep_features: Annotated[str, tyro.conf.arg(metavar="none|study|all")] = "all"
     """none: remove the features of a run as soon as no other run needs them. study: remove them when the study is
     complete. Features that were there before are never removed."""
@@ -107,6 +109,7 @@ def options_of(asked: Study) -> dict[str, Any]:
     given: dict[str, Any] = {name: list(getattr(asked, name)) for name in lists if getattr(asked, name)}
     given |= {name: getattr(asked, name) for name in sizes if getattr(asked, name) is not None}
     given |= {"quick": True} if asked.quick else {}
+    given |= {"log": asked.log} if asked.log else {}
     return given | parse_settings(asked.set)
 
 
