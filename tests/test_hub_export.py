@@ -124,6 +124,8 @@ def test_what_is_not_of_a_model_on_the_hub_is_left_out_with_the_reason(tmp_path,
     save(tmp_path / "runs/random", SMALL | {"name": "hf-random:facebook/dinov2-small", "weights": {"random_seed": 0}})
     save(tmp_path / "runs/tokens", features={"kind": "npz", "file": "tokens.npz"})
     save(tmp_path / "runs/failed", mean=float("nan"))
+    save(tmp_path / "runs/escape", SMALL | {"hub_id": "../../../escape"})
+    save(tmp_path / "runs/damaged", features={"kind": "store", "inputs": {"encoder": "vit"}})
     assert export(tmp_path, "--benchmark", BENCHMARK) == 0
     said = dict(re.findall(r"^not exported: (\w+) learned: (.*)$", capsys.readouterr().err, re.MULTILINE))
     assert said == {
@@ -131,6 +133,8 @@ def test_what_is_not_of_a_model_on_the_hub_is_left_out_with_the_reason(tmp_path,
         "random": f"the encoder hf-random:{SMALL['hub_id']} has untrained weights, not those of {SMALL['hub_id']}",
         "tokens": "its tokens were made elsewhere, so no model repository is known",
         "failed": "its INJ is undefined",
+        "escape": "'../../../escape' is not the name of a repository on the hub",
+        "damaged": "its tokens were made elsewhere, so no model repository is known",
     }
     assert len(files(tmp_path / "out")) == 2
 
@@ -225,8 +229,8 @@ def test_the_model_index_is_read_back_by_the_hubs_own_parser_and_merged_by_the_p
         (["--export", "hup", "--to", "x"], "unknown value of --export 'hup': did you mean 'hub'?"),
         (["--export", "hub", "--benchmark", BENCHMARK], "add --to DIR"),
         (["--export", "hub", "--to", "x"], "add --benchmark OWNER/NAME"),
-        (["--export", "hub", "--to", "x", "--benchmark", "soopf"], "put the owner of the repository before it"),
-        (["--export", "hub", "--to", "x", "--benchmark", "a/b/c"], "--benchmark takes OWNER/NAME, not 'a/b/c'"),
+        (["--export", "hub", "--to", "x", "--benchmark", "soopf"], "--benchmark takes the OWNER/NAME of"),
+        (["--export", "hub", "--to", "x", "--benchmark", "a/b/c"], "hub, not 'a/b/c'; correct it"),
         (["--export", "hub", "--to", "runs", "--benchmark", BENCHMARK], "runs exists already"),
         (["--to", "x"], "add --export hub"),
     ],

@@ -160,7 +160,9 @@ def _repository(ranked: RankedArm) -> tuple[str, str]:
     hub_id = encoder.get("hub_id")
     if not hub_id:
         return "", f"the encoder {name} has no repository on the hub"
-    if "random_seed" in encoder.get("weights", {}):
+    if not _is_repository(hub_id):
+        return "", f"'{printable(str(hub_id))}' is not the name of a repository on the hub"
+    if isinstance(encoder.get("weights"), Mapping) and "random_seed" in encoder["weights"]:
         return "", f"the encoder {name} has untrained weights, not those of {hub_id}"
     if ranked.arm["inj"]["mean"] is None:
         return "", "its INJ is undefined"
@@ -169,8 +171,10 @@ def _repository(ranked: RankedArm) -> tuple[str, str]:
 
 def _encoder(ranked: RankedArm) -> Json:
     """The identity of the encoder; empty if the tokens were made elsewhere."""
-    features = ranked.document["provenance"].get("features", {})
-    return features.get("inputs", {}).get("encoder", {})
+    found: Any = ranked.document["provenance"]
+    for name in ("features", "inputs", "encoder"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def _reading(ranked: RankedArm) -> tuple[str, ...]:
@@ -243,16 +247,21 @@ def _hub(needed: str) -> Any:
     return huggingface_hub
 
 
-def _check_repository(name: str) -> None:
-    """A UserError unless `owner/name` can be the name of a repository on the hub."""
+def _is_repository(name: Any) -> bool:
+    """Whether `name` can be the name of a repository on the hub, which is a safe path as well."""
     from huggingface_hub.errors import HFValidationError
 
     try:
         load("huggingface_hub.utils:validate_repo_id")(name)
-    except HFValidationError as error:
-        raise UserError(f"--benchmark takes OWNER/NAME, not '{name}'; check the spelling") from error
-    if "/" not in name:
-        raise UserError(f"--benchmark takes OWNER/NAME, not '{name}'; put the owner of the repository before it")
+    except HFValidationError:
+        return False
+    return "/" in name
+
+
+def _check_repository(name: str) -> None:
+    """A UserError unless `name` can be the name of a repository on the hub."""
+    if not _is_repository(name):
+        raise UserError(f"--benchmark takes the OWNER/NAME of a repository on the hub, not '{name}'; correct it")
 
 
 def _yaml(value: Any) -> bytes:
