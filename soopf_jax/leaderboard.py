@@ -38,13 +38,14 @@ class Leaderboard:
     which sort and filter. It links the reports of the results by relative paths."""
     csv: Output = ""
     """Write all rows to this file, numbers in full."""
-    export: Annotated[str, tyro.conf.arg(metavar="hub|model-index")] = ""
+    export: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
     """Write files for the Hugging Face hub to the folder --to, and print the commands that upload them. hub: the
     evaluation results of models and the eval.yaml of the benchmark. model-index: the older form, metadata of models."""
     to: Annotated[str, tyro.conf.arg(metavar="DIR")] = ""
     """With --export: the new folder for these files."""
-    benchmark: Annotated[str, tyro.conf.arg(metavar="OWNER/NAME")] = ""
-    """With --export: your dataset repository on the hub that stands for the benchmark. --export hub needs it."""
+    benchmark: Annotated[str, tyro.conf.arg(metavar="NAME")] = ""
+    """With --export: the OWNER/NAME of the dataset repository on the hub that stands for the benchmark. --export hub
+    needs it."""
 
 
 def main(args: Sequence[str] | None = None) -> int:

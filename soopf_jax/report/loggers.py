@@ -6,7 +6,6 @@ stderr. A logger that fails costs a line of warning and nothing else.
 """
 
 import contextlib
-import importlib
 import os
 import sys
 from collections.abc import Mapping
@@ -41,11 +40,11 @@ def log(name: str, result: Result) -> None:
         os.environ.setdefault(variable, value)
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            logger = importlib.import_module(plugins.LOGGERS[name])
-            logger.init(project=PROJECT, name=name_of(result.document), config=config_of(result.document))
+            init, send, finish = (plugins.load(f"{plugins.LOGGERS[name]}:{part}") for part in ("init", "log", "finish"))
+            init(project=PROJECT, name=name_of(result.document), config=config_of(result.document))
             for step, values in history(result).items():
-                logger.log(values, step=step)
-            logger.finish()
+                send(values, step=step)
+            finish()
     except Exception as error:  # whatever a logger, its server or the network may raise
         first = f"{type(error).__name__}: {error}".splitlines()[0]
         print(
