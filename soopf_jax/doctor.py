@@ -19,6 +19,7 @@ import tyro
 from soopf_jax import plugins
 from soopf_jax.errors import UserError
 from soopf_jax.runtime import atomic, cli
+from soopf_jax.runtime.text import count
 
 if TYPE_CHECKING:
     from soopf_jax.fitting.self_check import Report
@@ -194,7 +195,9 @@ def features(cache_dir: str) -> Finding:
 
     stores = store_writer.list_stores(cache_dir or None)
     size = sum(listed.bytes for listed in stores) / 1e9
-    return Finding("features", f"{len(stores)} stores, {size:.1f} GB in {store.features_folder(cache_dir or None)}")
+    return Finding(
+        "features", f"{count(len(stores), 'store')}, {size:.1f} GB in {store.features_folder(cache_dir or None)}"
+    )
 
 
 if __name__ == "__main__":

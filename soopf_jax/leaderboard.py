@@ -26,7 +26,7 @@ Output = Annotated[str, tyro.conf.arg(metavar="FILE")]
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Put every result below a folder into one table: encoders x substrates x assignments, with intervals."""
+    """Put every result below a folder into one table: encoders x data sets x assignments, with intervals."""
 
     folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
     """The folder that holds result folders, at any depth. Results that cannot be read are listed on stderr and left

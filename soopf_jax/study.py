@@ -38,8 +38,8 @@ class Study:
     encoder: Names = ()
     """Encoders. Default: pixels."""
     layer: Names = ()
-    """all: every block. last: the output after the final norm. 6, -1: a block. 0.5: relative depth. An encoder without
-    layers is read at its output. Default: last."""
+    """all: every block. last: the output after the final norm. 6, -1: a block, counted from the front or from the end.
+    0.5: the block at this relative depth. An encoder without layers is read at its output. Default: last."""
     readout: Names = ()
     """Readouts. Default: soopf."""
     assignment: Names = ()
@@ -64,7 +64,8 @@ class Study:
     """none: remove the features of a run as soon as no other run needs them. study: remove them when the study is
     complete. Features that were there before are never removed."""
     max_hours: float = float("inf")
-    """The most hours for all runs together, by estimate. A run that does not fit is left out; its command is shown."""
+    """The most hours for all runs together, by estimate. A run that does not fit is left out; its command is shown.
+    Default: no limit."""
     dry_run: bool = False
     """Print the plan and write the scores of finished runs, but run nothing."""
     init: bool = False

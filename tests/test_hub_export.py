@@ -129,7 +129,7 @@ def test_what_is_not_of_a_model_on_the_hub_is_left_out_with_the_reason(tmp_path,
     assert export(tmp_path, "--benchmark", BENCHMARK) == 0
     said = dict(re.findall(r"^not exported: (\w+) learned: (.*)$", capsys.readouterr().err, re.MULTILINE))
     assert said == {
-        "pixels": "the encoder pixels has no repository on the hub",
+        "pixels": "no repository on the hub is known for the encoder pixels",
         "random": f"the encoder hf-random:{SMALL['hub_id']} has untrained weights, not those of {SMALL['hub_id']}",
         "tokens": "its tokens were made elsewhere, so no model repository is known",
         "failed": "its INJ is undefined",
@@ -248,7 +248,7 @@ def test_a_mistake_gets_one_line_and_writes_nothing(options, said, tmp_path, cap
 def test_nothing_to_export_is_a_mistake_that_names_the_reasons(tmp_path, capsys):
     save(tmp_path / "runs/a", {"name": "pixels"})
     assert export(tmp_path, "--benchmark", BENCHMARK) == 2
-    assert "error: nothing to export (the encoder pixels has no repository on the hub)" in capsys.readouterr().err
+    assert "error: nothing to export (no repository on the hub is known for the encoder pixels)" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

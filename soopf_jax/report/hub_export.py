@@ -159,7 +159,7 @@ def _repository(ranked: RankedArm) -> tuple[str, str]:
     name = without_folder(ranked.name.encoder)
     hub_id = encoder.get("hub_id")
     if not hub_id:
-        return "", f"the encoder {name} has no repository on the hub"
+        return "", f"no repository on the hub is known for the encoder {name}"
     if not _is_repository(hub_id):
         return "", f"'{printable(str(hub_id))}' is not the name of a repository on the hub"
     if isinstance(encoder.get("weights"), Mapping) and "random_seed" in encoder["weights"]:
