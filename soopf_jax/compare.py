@@ -26,7 +26,11 @@ Output = Annotated[str, tyro.conf.arg(metavar="FILE")]
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare runs on equal splits: paired t and paired bootstrap, Holm-corrected, effect sizes, power."""
+    """Compare finished runs that share their splits.
+
+    Differences are tested with a paired t and a paired bootstrap, both corrected by Holm, and shown with effect sizes
+    and the smallest difference that the seeds could have shown.
+    """
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN[:ASSIGNMENT] ...")]
     """Result folders; the first is the reference. Arms with the same assignment are compared, or the arms that you

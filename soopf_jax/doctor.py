@@ -19,7 +19,7 @@ import tyro
 from soopf_jax import plugins
 from soopf_jax.errors import UserError
 from soopf_jax.runtime import atomic, cli
-from soopf_jax.runtime.text import is_address
+from soopf_jax.runtime.text import count, is_address
 
 if TYPE_CHECKING:
     from soopf_jax.fitting.self_check import Report
@@ -200,7 +200,7 @@ def features(cache_dir: str) -> Finding:
         return Finding("features", "cannot be listed", str(error))
     size = sum(listed.bytes for listed in stores) / 1e9
     where = cache_dir if is_address(cache_dir) else store.features_folder(cache_dir or None)
-    return Finding("features", f"{len(stores)} stores, {size:.1f} GB in {where}")
+    return Finding("features", f"{count(len(stores), 'store')}, {size:.1f} GB in {where}")
 
 
 if __name__ == "__main__":

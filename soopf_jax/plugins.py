@@ -74,6 +74,9 @@ OBJECTIVES: Mapping[str, str] = {
     "enhanced": "soopf_jax.fitting.objectives:ENHANCED",
     "native": "soopf_jax.fitting.objectives:NATIVE",
 }
+NO_LOGGER = "none"
+LOGGERS: Mapping[str, str] = {NO_LOGGER: "", "trackio": "trackio", "wandb": "wandb"}
+"""Experiment loggers: modules with the functions `init`, `log` and `finish`."""
 EXTRAS: Mapping[str, str] = {
     "torch": "encoders",
     "transformers": "encoders",
@@ -89,6 +92,8 @@ EXTRAS: Mapping[str, str] = {
     "s3fs": "s3",
     "gcsfs": "gcs",
     "aiohttp": "http",
+    "trackio": "trackio",
+    "wandb": "wandb",
 }
 """The packages that the core does not need, by the name that is imported, and the extra that installs each."""
 

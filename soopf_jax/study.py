@@ -38,8 +38,8 @@ class Study:
     encoder: Names = ()
     """Encoders. Default: pixels."""
     layer: Names = ()
-    """all: every block. last: the output after the final norm. 6, -1: a block. 0.5: relative depth. An encoder without
-    layers is read at its output. Default: last."""
+    """all: every block. last: the output after the final norm. 6, -1: a block, counted from the front or from the end.
+    0.5: the block at this relative depth. An encoder without layers is read at its output. Default: last."""
     readout: Names = ()
     """Readouts. Default: soopf."""
     assignment: Names = ()
@@ -58,11 +58,14 @@ class Study:
     """Adam steps of every fit."""
     pairs_per_cell: Count = None
     """Pairs of each cell. Default: the paper's number for the data set."""
+    log: Annotated[str, tyro.conf.arg(metavar="trackio|wandb|none")] = ""
+    """Where every finished run is logged besides. Default: none."""
     keep_features: Annotated[str, tyro.conf.arg(metavar="none|study|all")] = "all"
     """none: remove the features of a run as soon as no other run needs them. study: remove them when the study is
     complete. Features that were there before are never removed."""
     max_hours: float = float("inf")
-    """The most hours for all runs together, by estimate. A run that does not fit is left out; its command is shown."""
+    """The most hours for all runs together, by estimate. A run that does not fit is left out; its command is shown.
+    Default: no limit."""
     dry_run: bool = False
     """Print the plan and write the scores of finished runs, but run nothing."""
     init: bool = False
@@ -108,6 +111,7 @@ def options_of(asked: Study) -> dict[str, Any]:
     given: dict[str, Any] = {name: list(getattr(asked, name)) for name in lists if getattr(asked, name)}
     given |= {name: getattr(asked, name) for name in sizes if getattr(asked, name) is not None}
     given |= {"quick": True} if asked.quick else {}
+    given |= {"log": asked.log} if asked.log else {}
     return given | parse_settings(asked.set)
 
 

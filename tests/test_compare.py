@@ -272,7 +272,7 @@ def test_mistakes_get_one_line(two, tmp_path, capsys):
     assert "did you mean 'learned'?" in refused(capsys, a, f"{b}:lerned")
     assert "unknown score 'recovery'" in refused(capsys, a, b, "--score", "recovery")
     lone = save_run(tmp_path / "lone", {"compressed": arm(0)})
-    assert "pick arms as RUN:ASSIGNMENT" in refused(capsys, a, lone)
+    assert "pick one arm of each, as RUN:ASSIGNMENT" in refused(capsys, a, lone)
     two_edits = save_run(tmp_path / "two", {"factorial": arm(0)}, config={"edits": "two"})
     assert "holds no cell out" in refused(capsys, a, two_edits)
 

@@ -111,8 +111,9 @@ def test_the_table_of_extras_is_that_of_the_package():
         for requirement in requirements
     }
     assert found == plugins.EXTRAS
-    of_parts = set(found.values()) - {"s3", "gcs", "http"}  # what one's own storage needs
-    assert project["optional-dependencies"]["all"] == [f"soopf_jax[{','.join(sorted(of_parts))}]"]
+    of_places = {"s3", "gcs", "http"}  # what one's own storage needs
+    usual = set(found.values()) - of_places - set(plugins.LOGGERS)
+    assert project["optional-dependencies"]["all"] == [f"soopf_jax[{','.join(sorted(usual))}]"]
     core = {requirement.partition(">")[0] for requirement in project["dependencies"]}
     assert not core & {requirement.lower() for requirement in found}
 

@@ -99,6 +99,8 @@ class TrainingOptions(ProtocolOptions, total=False):
     out: str | Path | None
     """A folder for the result. An interrupted run is continued, and a finished one is read, by the same call. None:
     nothing is written."""
+    log: str
+    """Where the finished run is logged besides: `trackio`, `wandb` or, the default, `none`."""
     session: Session | None
     """How the run is carried out, for example how many fits are trained at once."""
 
@@ -181,7 +183,7 @@ def bench_of(options: Mapping[str, Any], protocol: Protocol, **names: Any) -> Be
         UserError: An option has an impossible value, or two of them exclude each other.
     """
     whole = asdict(protocol)
-    plain = ("layer", "dtype", "data_seed", "stripe_unit", "router", "edits")
+    plain = ("layer", "dtype", "data_seed", "stripe_unit", "router", "edits", "log")
     bench = Bench(
         **{name: options[name] for name in plain if name in options},
         **names,

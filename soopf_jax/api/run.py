@@ -35,6 +35,7 @@ from soopf_jax.experiments.opened import OpenedRun, open_run
 from soopf_jax.experiments.options import Bench
 from soopf_jax.fitting.protocol import Protocol
 from soopf_jax.fitting.train import Session
+from soopf_jax.report import loggers
 from soopf_jax.report.run_folder import pictures, train_and_save, working_on
 from soopf_jax.runtime import atomic
 from soopf_jax.runtime import progress as bars
@@ -72,7 +73,7 @@ def benchmark(
         progress: Whether to show what is being done.
         options: Fields of the protocol (`seeds=3`), and the fields of `BenchmarkOptions`: `layer`, `operations`,
             `pairs_per_cell`, `data_seed`, `data_root`, `dtype`, `cache_dir`, `preset`, `objective`, `weights`,
-            `router`, `edits`, `out`, `session`.
+            `router`, `edits`, `out`, `log`, `session`.
 
     Raises:
         UserError: A name is unknown, or the parts, the options or the features cannot be used.
@@ -91,7 +92,8 @@ def benchmark(
         bench, given = _opened(table, dataset, encoder, options, chosen, names)
         with bars.phase("opening data and encoder"):
             run = open_run(bench, given, parts)
-        return _finish(run, options.get("session") or Session(), options.get("out"), progress)
+        session = options.get("session") or Session()
+        return _finish(run, session, options.get("out"), progress, bench.log)
 
 
 def features(
@@ -204,12 +206,13 @@ def _check_table(table: Any, dataset: Any, encoder: Any, options: Any) -> None:
             raise UserError(f"a table brings its own tokens; leave {name}= or the table out")
 
 
-def _finish(run: OpenedRun, session: Session, out: str | Path | None, progress: bool) -> Result:
+def _finish(run: OpenedRun, session: Session, out: str | Path | None, progress: bool, log: str) -> Result:
     """Load the features, train every arm and add what the report shows; with `out`, keep the work and the result."""
     shown = session.progress or (_bar("fit-steps") if progress else None)
     session = session._replace(progress=shown, config={**run.config, **(session.config or {})})
     if out is None:
         found = run.train(run.load(_bar("images") if progress else None), session)
+        loggers.log(log, found)
         return Result(found.document, found.fits, found.readings, pictures(run.inputs[0], found), found.kept)
     folder = Path(out).expanduser()
     if done := _finished(folder, session):
@@ -221,6 +224,7 @@ def _finish(run: OpenedRun, session: Session, out: str | Path | None, progress: 
             shutil.rmtree(work, ignore_errors=True)
             return done
         found, examples = train_and_save(run, data, session._replace(work=work), folder, replace=False)
+        loggers.log(log, found)
         return Result(found.document, found.fits, found.readings, examples, found.kept)
 
 

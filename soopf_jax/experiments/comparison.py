@@ -105,7 +105,9 @@ def pairs_of_arms(reference: ComparedRun, other: ComparedRun) -> list[tuple[str,
     pairs = [(a, b) for a, b in itertools.product(reference.assignments, other.assignments) if a == b]
     if not pairs:
         theirs, ours = ", ".join(other.assignments), ", ".join(reference.assignments)
-        raise UserError(f"{other.folder} has {theirs} and {reference.folder} has {ours}; pick arms as RUN:ASSIGNMENT")
+        raise UserError(
+            f"{other.folder} has {theirs} and {reference.folder} has {ours}; pick one arm of each, as RUN:ASSIGNMENT"
+        )
     return pairs
 
 

@@ -83,7 +83,8 @@ def without_folder(name: str) -> str:
 
 
 def protocol_of(document: Json) -> dict[str, Any]:
-    """Every choice of a run's protocol. A choice that did not exist when the run was made has its default."""
+    """Every choice of a run's protocol. A choice that it does not name has its default, which is what the run did:
+    where the two differ, `results.load` has filled in what the run did."""
     return asdict(Protocol()) | dict(document["config"]["protocol"])
 
 

@@ -132,6 +132,8 @@ class Bench:
     out: Folder = None
     """Result folder. Default: below runs, named after what is run."""
     keep: Annotated[str | None, _arg("NAME", KEEP_HELP)] = None
+    log: Text = plugins.NO_LOGGER
+    """Where the finished run is logged besides: trackio or wandb. Default: none."""
     overwrite: bool = False
     """Replace a finished result that stands at --out."""
     resume: bool = True
@@ -192,7 +194,17 @@ HELP = Groups(
         "readout": ("readout", "assignment", "objective", "weight"),
         "protocol": (*("quick", *SIZES, "preset", "edits", "router"), *(option.name for option in fields(Choices))),
         "where and how": (
-            *("out", "keep", "overwrite", "wide", "cache_dir", "resume", "checkpoint_seconds", "fits_per_program"),
+            *(
+                "out",
+                "keep",
+                "log",
+                "overwrite",
+                "wide",
+                "cache_dir",
+                "resume",
+                "checkpoint_seconds",
+                "fits_per_program",
+            ),
         ),
     },
     usual={
@@ -203,7 +215,7 @@ HELP = Groups(
 """How --help presents the options."""
 NOT_RECORDED = {
     *("quick", *SIZES, "preset", "choices"),  # the protocol, which is recorded as a whole, has them
-    *("data_root", "cache_dir", "out", "overwrite", "resume", "keep"),
+    *("data_root", "cache_dir", "out", "overwrite", "resume", "keep", "log"),
     *("fits_per_program", "checkpoint_seconds", "wide", "dry_run", "target", "distributed"),
 }
 """Options that are not recorded by themselves. Those of the other lines say where and how a run is carried out, and
@@ -258,10 +270,10 @@ def check(bench: Bench) -> Bench:
 
 
 def check_names(bench: Bench) -> None:
-    """Check the names of all plug-ins. Nothing is imported.
+    """Check the names of all plug-ins and of the logger. Nothing is imported.
 
     Raises:
-        UserError: A name is not in its table and does not have the form package.module:attr.
+        UserError: A name is not in its table and does not have the form package.module:attr, or the logger is missing.
     """
     plugins.find("dataset", plugins.SUBSTRATES, bench.dataset_name)
     plugins.find("encoder", plugins.ENCODERS, bench.encoder_name)
@@ -270,6 +282,10 @@ def check_names(bench: Bench) -> None:
         plugins.find("assignment", plugins.ASSIGNMENTS, name)
     if bench.objective:
         plugins.find("objective", plugins.OBJECTIVES, bench.objective)
+    if bench.log not in plugins.LOGGERS:
+        raise unknown_name("logger", bench.log, plugins.LOGGERS)
+    if bench.log != plugins.NO_LOGGER:
+        plugins.require(f"logger '{bench.log}'", plugins.LOGGERS[bench.log])
 
 
 def parse_weights(weights: Sequence[str]) -> dict[str, float]:

@@ -25,6 +25,10 @@ from soopf_jax.scoring import metrics
 from soopf_jax.types import Json
 
 SCHEMA_VERSION = 1
+"""Written into every result.json. It increases when a document can no longer be read by the rules of the last number:
+when a field is removed or renamed, or means something else. A new field that may be missing is no reason."""
+BEFORE_THERE_WAS_A_CHOICE = {"alignment": "soft", "query_sd": 0.0}
+"""What runs did whose protocols do not name these choices. The defaults of today are others."""
 SEAL = "sha256"
 """The entry of the provenance that holds a digest of everything in the folder that is read again."""
 PREDICTIONS, PARAMS = "predictions.npz", "params"
@@ -160,6 +164,7 @@ def load(folder: Path) -> Result:
         raise UserError(f"{folder} is a file; name the folder of the run, {folder.parent}")
     with _reading(folder):
         document = json.loads((folder / "result.json").read_bytes())
+        check_version(document, folder)
         check_document(document)
         check_cells(document)
         data = (folder / "fits.npz").read_bytes()
@@ -233,11 +238,30 @@ def _reading(folder: str | Path) -> Iterator[None]:
 
 
 def today(config: Json) -> dict[str, Any]:
-    """A recorded configuration in today's terms. The COCO split was once a separate option."""
+    """A recorded configuration in today's terms.
+
+    The COCO split was once a separate option, and a protocol did not name what could not be chosen.
+    """
     words = {name: value for name, value in config.items() if name != "coco_split"}
     if words.get("dataset") == "coco" and config.get("coco_split", "train2017") != "train2017":
         words["dataset"] = f"coco:{config['coco_split']}"
+    if "protocol" in words:
+        words["protocol"] = BEFORE_THERE_WAS_A_CHOICE | words["protocol"]
     return words
+
+
+def check_version(document: Any, folder: Path) -> None:
+    """Check that this version of the program knows the document's schema.
+
+    Raises:
+        UserError: A later version of the program wrote the document.
+    """
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise UserError(
+            f"{folder} was made by a newer version of soopf_jax: its result.json has schema version {version}, and this"
+            f" version reads up to {SCHEMA_VERSION}; upgrade soopf_jax"
+        )
 
 
 def check_cells(document: Json) -> None:

@@ -27,6 +27,8 @@ class RankedArm(NamedTuple):
     name: RunName
     arm: Json
     """Its element of the result's `arms`."""
+    document: Json
+    """The whole result."""
     folder: str
     """The result's folder, below the folder that was searched."""
     report: Path | None = None
@@ -68,7 +70,7 @@ def arms_of(folder: Path, shown: Path) -> list[RankedArm]:
         raise UserError(f"{folder}: {error}") from error
     report, chance = folder / "report.html", document["provenance"]["chance"].get("inj")
     found = report if report.is_file() else None
-    return [RankedArm(name, arm, printable(str(shown)), found, chance) for arm in document["arms"]]
+    return [RankedArm(name, arm, document, printable(str(shown)), found, chance) for arm in document["arms"]]
 
 
 def _rank(ranked: RankedArm) -> tuple[Any, ...]:

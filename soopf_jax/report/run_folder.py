@@ -22,7 +22,7 @@ from soopf_jax.experiments.results import Result
 from soopf_jax.fitting import devices
 from soopf_jax.fitting.selection import NOTHING
 from soopf_jax.fitting.train import Session
-from soopf_jax.report import page, summary, tables
+from soopf_jax.report import loggers, page, summary, tables
 from soopf_jax.report.examples import Examples
 from soopf_jax.runtime import atomic, progress
 from soopf_jax.runtime.hashing import digest
@@ -68,6 +68,8 @@ def _carry_out(bench: Bench, bar: ProgressBar | None, given: Given | None) -> No
             shutil.rmtree(work, ignore_errors=True)
             return
         result, _ = train_and_save(run, data, session_of(bench, work, config, bar), out, bench.overwrite)
+    if devices.is_main():
+        loggers.log(bench.log, result)
     print(summary.text(result.document, width))
     print(f"\nresult: {out}/result.json  report: {out}/report.html")
     advise(result.document)

@@ -25,6 +25,8 @@ LONGEST_DESCRIPTION = 28
 
 WHOLE_RUN = "whole run"
 """The description of the row about the run as a whole."""
+SECONDS = "planned seconds"
+"""The unit of a bar that counts the seconds of a plan. Its rate is not shown."""
 
 Advance = Callable[[int], None]
 """A function to call with the number of units done since the last call."""
@@ -145,6 +147,8 @@ def _pace(task: Task, unit: str) -> str:
     left = _seconds_left(task)
     if left is None:
         return unit
+    if unit == SECONDS:
+        return f"{unit}, {_clock(left)} left"  # seconds in a second would tell nobody anything
     speed = f"{task.speed:,.0f}" if (task.speed or 0) >= 100 else f"{task.speed:.3g}"
     return f"{speed} {unit}/s, {_clock(left)} left"
 

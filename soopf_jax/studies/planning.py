@@ -258,7 +258,7 @@ def plan_sheet(planned: Sequence[Planned]) -> Sheet:
     costs = f"about {duration(float(sum(p.seconds for p in to_run)))}, {size(sum(p.disk for p in to_run))} of disk"
     done = sum(p.document is not None for p in planned)
     title = f"Plan: {len(planned)} runs, {done} done, {len(planned) - len(to_run)} cannot run; {costs}"
-    header = ("run", "memory", "disk", "cost here", *(("for tables",) if with_tables else ()))
+    header = ("run", "memory", "disk", "time here", *(("for tables",) if with_tables else ()))
     missing = dict.fromkeys(remedy for p in planned if p.obstacle for remedy in p.obstacle.remedies)
     return Sheet("plan", Table(title, header, rows), () if with_tables else tuple(missing))
 

@@ -215,5 +215,5 @@ def whole_study(seconds: float) -> Iterator[StudyBar]:
     if seconds <= 0:
         yield StudyBar(lambda n: None)
         return
-    with progress.bar("study", max(1, int(seconds)), unit="planned s") as advance:
+    with progress.bar("study", max(1, int(seconds)), unit=progress.SECONDS) as advance:
         yield StudyBar(advance)
