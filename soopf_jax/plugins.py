@@ -86,6 +86,7 @@ EXTRAS: Mapping[str, str] = {
     "timm": "timm",
     "ipywidgets": "notebook",
     "pandas": "pandas",
+    "submitit": "slurm",
 }
 """The packages that the core does not need, by the name that is imported, and the extra that installs each."""
 
