@@ -37,6 +37,7 @@ def join_processes() -> None:
     Raises:
         UserError: There is no cluster, and the environment variables are missing or wrong.
     """
+    jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM from ending a process
     number, own = (os.environ.get(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
     try:
         jax.distributed.initialize(num_processes=int(number) if number else None, process_id=int(own) if own else None)

@@ -1,13 +1,17 @@
 """Notice at once when another process of a distributed run has died, and end with one line instead of hanging.
 
-JAX's own service notices it after 100 s, and then aborts the process with a dump. Until then a process waits for
-numbers that never come. So the processes also hold a plain connection between each other: the first process accepts
-one from every other. The kernel closes the connections of a process that dies, however it dies. Where a whole machine
-is lost, the probes of TCP find out within about half a minute. A process that has done its work says so before it ends.
+JAX's own service notices after 100 s that a process has died, and at once if that is the first one, where the service
+runs. It then aborts the others with a dump. Until then they wait for numbers that never come. So the processes also
+hold a plain connection: the first one accepts one from every other. The kernel closes the connections of a process that
+dies, however it dies. Where a whole machine is lost, the probes of TCP find out within about half a minute. A process
+that has done its work says so before it ends. The dump is replaced by a line (`runtime/last_words.py`).
 """
 
+import os
 import secrets
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +22,7 @@ import numpy as np
 from jax._src.distributed import global_state
 from jax.experimental import multihost_utils
 
-from soopf_jax.runtime import interrupt
+from soopf_jax.runtime import interrupt, last_words
 
 CODE = 2
 """The exit code of a process that ends because another one has died."""
@@ -29,8 +33,16 @@ PATIENCE = 10.0
 """Seconds that a process which has failed may take to end. JAX would have it wait for the others."""
 FINISHED = b"F"
 TOKEN_BYTES = 16
+_helpers: list[subprocess.Popen[bytes]] = []
+"""Processes that end with this one."""
 PROBES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 """Seconds of silence before the first probe, seconds between probes, and how many may remain without an answer."""
+
+
+DIED = (
+    "error: process {} of this run has died, see what it has printed; start all processes again: the run goes on where"
+    " it stopped"
+)
 
 
 @contextmanager
@@ -42,6 +54,8 @@ def watched() -> Iterator[None]:
     if jax.process_count() == 1:
         yield
         return
+    if jax.process_index() > 0:
+        _replace_dump(DIED.format(0))
     connections, own_end = _connect(), threading.Event()
     for number, connection in connections:
         watcher = threading.Thread(target=watch, args=(number, connection, own_end), name="other process", daemon=True)
@@ -68,11 +82,18 @@ def watch(number: int, connection: socket.socket, own_end: threading.Event) -> N
     with suppress(OSError):
         said = connection.recv(1)
     if said != FINISHED and not own_end.wait(GRACE):
-        interrupt.end_at_once(
-            f"error: process {number} of this run has died, see what it has printed; start all processes again: the run"
-            " goes on where it stopped",
-            CODE,
-        )
+        interrupt.end_at_once(DIED.format(number), CODE)
+
+
+def _replace_dump(line: str) -> None:
+    """Let stderr of this process pass through `last_words`."""
+    program = [sys.executable, "-I", "-S", last_words.__file__, line]
+    helper = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    assert helper.stdin is not None
+    sys.stderr.flush()
+    os.dup2(helper.stdin.fileno(), 2)
+    helper.stdin.close()
+    _helpers.append(helper)
 
 
 def _end_soon() -> None:
