@@ -29,8 +29,10 @@ class Command:
     def __call__(self) -> None:
         """Run the command. The job ends with its exit code."""
         print(shlex.join(self.words), flush=True)
-        # Slurm sends its signals to every process of a job. This one is for us; we send Ctrl-C on.
-        self._process = subprocess.Popen(self.words, preexec_fn=lambda: signal.signal(LEAVE, signal.SIG_IGN))
+        # Slurm sends its signals to every process of a job. The command ignores this one; we send it Ctrl-C.
+        ours = signal.signal(LEAVE, signal.SIG_IGN)
+        self._process = subprocess.Popen(self.words)
+        signal.signal(LEAVE, ours)
         while (code := self._process.poll()) is None:
             time.sleep(0.2)  # the handler of LEAVE waits for the process too, so it must not be waited for here
         if code:

@@ -191,9 +191,8 @@ def submit(jobs: Sequence[Sequence[Planned]], place: Path, launch: Launch) -> No
     Raises:
         UserError: Slurm refuses them.
     """
-    import submitit
-    from submitit.core.utils import FailedJobError, FailedSubmissionError
-
+    submitit = _submitit()
+    refused = (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError)
     asked = resources(jobs, launch.options)
     number = 1 + max((int(path.name) for path in place.iterdir() if path.name.isdigit()), default=0)
     submitted = Submitted(
@@ -212,10 +211,24 @@ def submit(jobs: Sequence[Sequence[Planned]], place: Path, launch: Launch) -> No
         with quiet, submitit.helpers.clean_env(), submitit.helpers.environment_variables(**conf), executor.batch():
             for rows in submitted.jobs:
                 executor.submit(Command([*launch.words, "--only", *rows]))
-    except (FailedJobError, FailedSubmissionError) as error:
+    except refused as error:
         shutil.rmtree(submitted.folder)
         raise UserError(f"Slurm refuses the jobs ({_last_line(str(error))}); correct the options of sbatch") from error
     print(f"{described(jobs, launch.options)}, as {submitted.name}", file=sys.stderr, flush=True)
+
+
+def _submitit() -> Any:
+    """Import submitit without its configuration of logs, which closes every log of this process. Jobs keep it."""
+    name = "SUBMITIT_LOG_LEVEL"
+    before = os.environ.get(name)
+    os.environ[name] = "NOCONFIG"
+    try:
+        import submitit
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+    return submitit
 
 
 def tell_plan(planned: Sequence[Planned], launch: Launch) -> None:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A Slurm of one node with two CPUs, on loopback, in a folder of its own: start.sh FOLDER. The clients find it by
 # SLURM_CONF=FOLDER/slurm.conf. It needs root, and Debian's slurm-wlm and munge. stop.sh FOLDER ends it; in any case its
-# daemons end after ten minutes.
+# daemons end after a quarter of an hour.
 set -euo pipefail
 say() { echo "tests/slurm/start.sh: $1" >&2; exit 2; }
 [ $# = 1 ] || say 'give the folder that it may fill'
@@ -42,7 +42,7 @@ NodeName=localhost NodeAddr=127.0.0.1 CPUs=2 RealMemory=2000 State=UNKNOWN
 PartitionName=short Nodes=localhost Default=YES MaxTime=60 State=UP
 CONF
 export SLURM_CONF=$folder/slurm.conf
-alone() { setsid timeout --kill-after=5 600 "$@" </dev/null >>"$folder/daemons.log" 2>&1 & echo $! >>"$folder/pids"; }
+alone() { setsid timeout --kill-after=5 900 "$@" </dev/null >>"$folder/daemons.log" 2>&1 & echo $! >>"$folder/pids"; }
 alone munged --foreground --force --key-file="$folder/munge/key" --socket="$folder/munge/socket" \
     --pid-file="$folder/munge/pid" --log-file="$folder/munge/log" --seed-file="$folder/munge/seed"
 for _ in $(seq 50); do [ -S "$folder/munge/socket" ] && break; sleep 0.1; done
