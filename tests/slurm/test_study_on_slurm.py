@@ -55,6 +55,7 @@ def kill_node_of(job: str) -> None:
             keeper = " ".join(process.info["cmdline"] or []).startswith(f"slurmstepd: [{number}.")
             if keeper or process.environ().get("SLURM_JOB_ID") == number:
                 process.kill()
+    subprocess.run(["scontrol", "reconfigure"], check=True)  # Slurm asks its nodes only now and then what runs there
 
 
 def test_cancelled_killed_and_requeued_jobs_end_with_the_bits_of_a_local_study(slurm, tmp_path, capfd):
