@@ -11,10 +11,10 @@ from soopf_jax.encoders.layers import LAST
 from soopf_jax.errors import MissingPackage, UserError
 from soopf_jax.experiments.options import Bench
 from soopf_jax.fitting import devices
-from soopf_jax.studies import definition, slurm
+from soopf_jax.studies import definition, slurm, slurm_queue
 from soopf_jax.studies.job import Command
 from soopf_jax.studies.planning import Planned, Workload, beside
-from soopf_jax.studies.rows import Places, folder
+from soopf_jax.studies.rows import folder
 from tests.planted import GRID
 
 TINY = ["--dataset", "tests.tiny_parts:open_substrate", "--encoder", "tests.tiny_parts:open_layered", "--quick"]
@@ -129,7 +129,6 @@ def test_rows_that_are_encoded_together_are_planned_together():
 
 def test_queue_and_results_decide_where_a_row_is(cluster, tmp_path):
     place = tmp_path / "study" / "slurm"
-    rows = {name: planned(layer=number) for number, name in enumerate(["a", "b", "c", "d", "e"])}
     for number, (name, jobs) in enumerate([("old", [["a"], ["b", "c"]]), ("new", [["a"]])], 1):
         (place / str(number)).mkdir(parents=True)
         (place / str(number) / "jobs.json").write_text(json.dumps({"name": name, "jobs": jobs}))
@@ -137,7 +136,7 @@ def test_queue_and_results_decide_where_a_row_is(cluster, tmp_path):
     (tmp_path / "study" / "d").mkdir()
     (tmp_path / "study" / "d" / "result.json").touch()
     (cluster / "queue").write_text("new|N/A|PENDING\nold|1|COMPLETING\n")
-    found = slurm.look(place, rows, Places(tmp_path / "study", ""))
+    found = slurm_queue.look(place, ["a", "b", "c", "d", "e"])
     assert {name: row.state for name, row in found.items()} == {
         "a": "queued",
         "b": "running",
@@ -177,11 +176,13 @@ def test_what_is_under_way_is_not_submitted_again(cluster, tmp_path, capfd):
 def test_a_failure_is_told_with_its_log(tmp_path, capsys):
     log = tmp_path / "7_0_log.out"
     log.write_text("error: one; do\nstudy\nerror: no space left; free some\nlast\n")
-    obstacle = slurm._why("row", slurm.Row(slurm.FAILED, log))
+    obstacle = slurm._why("row", slurm_queue.Row(slurm_queue.FAILED, log))
     assert obstacle.reason == "its job has ended without a result (no space left; free some)"
     assert f"see {log}" in capsys.readouterr().err
-    assert slurm._why("row", slurm.Row(slurm.FAILED, None)).reason == "its job was cancelled before it began"
-    assert slurm._why("row", slurm.Row(slurm.QUEUED, None)).reason == "queued in Slurm"
+    assert (
+        slurm._why("row", slurm_queue.Row(slurm_queue.FAILED, None)).reason == "its job was cancelled before it began"
+    )
+    assert slurm._why("row", slurm_queue.Row(slurm_queue.QUEUED, None)).reason == "queued in Slurm"
 
 
 def test_what_is_missing_is_told(monkeypatch, tmp_path):
@@ -196,7 +197,7 @@ def test_what_is_missing_is_told(monkeypatch, tmp_path):
 def test_a_queue_that_does_not_answer(cluster):
     (cluster / "squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: no luck' >&2\nexit 1\n")
     with pytest.raises(UserError, match=r"squeue does not answer \(slurm_load_jobs error: no luck\)"):
-        slurm.in_queue(["x"])
+        slurm_queue.in_queue(["x"])
 
 
 # ------------------------------------------------------------------------------------------------------ the job

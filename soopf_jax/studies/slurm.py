@@ -1,22 +1,17 @@
 """Carry out the rows of a study as jobs of Slurm, through submitit, and wait for them.
 
 In: the plan of a study. Out: the result of each row, or the reason why there is none. A job is the command of the study
-with `--only` and the names of its rows. A row is done when its result folder is there; Slurm is asked only which jobs
-are queued or running. A folder of the study has a file for every array of jobs, which is written before they are
-submitted under a name of their own. So nothing is lost if this process ends at any moment.
+with `--only` and the names of its rows. A folder of the study has a file for every array of jobs, written before they
+are submitted under a name of their own. So nothing is lost if this process ends at any moment.
 """
 
 import contextlib
 import io
-import json
 import math
 import os
 import secrets
 import shutil
-import subprocess
 import sys
-import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,20 +19,18 @@ from typing import Any, NamedTuple
 from soopf_jax import plugins
 from soopf_jax.errors import UserError
 from soopf_jax.fitting import devices
-from soopf_jax.runtime import atomic, interrupt, progress
+from soopf_jax.runtime import atomic
 from soopf_jax.runtime.hashing import canonical, slug
 from soopf_jax.studies.job import Command
 from soopf_jax.studies.planning import Planned, encoded_with, finished
 from soopf_jax.studies.rows import Obstacle, Places, folder
 from soopf_jax.studies.running import Found
+from soopf_jax.studies.slurm_queue import FAILED, JOBS, QUEUED, RUNNING, Row, Submitted, last_line, look, wait
 
 FOLDER = "slurm"
 """The folder of a study that has a folder for every array of jobs, with logs and what submitit writes."""
-JOBS = "jobs.json"
-"""The name of an array and the rows of each of its jobs."""
 OURS = ("array", "error", "job_name", "open_mode", "output", "signal")
 """Options of sbatch that the launcher sets and relies on."""
-SECONDS_BETWEEN_LOOKS = 5.0
 LEAST_MINUTES = 10
 TIME_FACTOR = 2.0
 """The time that a job asks for, over the time that it should take."""
@@ -45,7 +38,6 @@ MEMORY_BESIDES = 4e9
 """Bytes that a job asks for besides the table of its row: the encoder, the fits and Python itself."""
 MOST_RESTARTS = 1000
 """How often a job may run out of time and be started again. It goes on from its checkpoint each time."""
-QUEUED, RUNNING, DONE, FAILED = "queued", "running", "done", "failed"
 
 
 class Launch(NamedTuple):
@@ -58,27 +50,6 @@ class Launch(NamedTuple):
     rows_per_job: int = 1
     wait: bool = True
     """Whether to wait for the jobs."""
-
-
-class Submitted(NamedTuple):
-    """An array of jobs that was given to Slurm."""
-
-    folder: Path
-    name: str
-    jobs: list[list[str]]
-    """The rows of each job."""
-
-    def log(self, number: int) -> Path | None:
-        """What a job has printed; None if it has not begun."""
-        task = f"*_{number}_0_log.out" if len(self.jobs) > 1 else "*_0_log.out"
-        return max(self.folder.glob(task), default=None)
-
-
-class Row(NamedTuple):
-    """Where a row is that was submitted."""
-
-    state: str
-    log: Path | None
 
 
 def carry_out_all(planned: Sequence[Planned], places: Places, launch: Launch) -> Found:
@@ -97,10 +68,10 @@ def carry_out_all(planned: Sequence[Planned], places: Places, launch: Launch) ->
     to_run = {folder(p.run): p for p in planned if not p.document and not p.obstacle}
     if to_run:
         with atomic.locked(jobs / atomic.LOCK, f"waiting for another process that is submitting jobs of {places.runs}"):
-            under_way = {name for name, row in look(jobs, to_run, places).items() if row.state in (QUEUED, RUNNING)}
+            under_way = {name for name, row in look(jobs, to_run).items() if row.state in (QUEUED, RUNNING)}
             for array in arrays([p for name, p in to_run.items() if name not in under_way], launch.rows_per_job):
                 submit(array, jobs, launch)
-        rows = wait(jobs, to_run, places) if launch.wait else look(jobs, to_run, places)
+        rows = wait(jobs, to_run) if launch.wait else look(jobs, to_run)
     found: Found = {p.run: p.document or p.obstacle or Obstacle("not run yet") for p in planned}
     for name, p in to_run.items():
         found[p.run] = finished(p.run, places.runs, p.workload.key if p.workload else None) or _why(name, rows[name])
@@ -213,7 +184,7 @@ def submit(jobs: Sequence[Sequence[Planned]], place: Path, launch: Launch) -> No
                 executor.submit(Command([*launch.words, "--only", *rows]))
     except refused as error:
         shutil.rmtree(submitted.folder)
-        raise UserError(f"Slurm refuses the jobs ({_last_line(str(error))}); correct the options of sbatch") from error
+        raise UserError(f"Slurm refuses the jobs ({last_line(str(error))}); correct the options of sbatch") from error
     print(f"{described(jobs, launch.options)}, as {submitted.name}", file=sys.stderr, flush=True)
 
 
@@ -242,79 +213,3 @@ def described(jobs: Sequence[Sequence[Planned]], given: Mapping[str, str | bool]
     asked = resources(jobs, given)
     words = [name.replace("_", "-") + ("" if value is True else f"={value}") for name, value in asked.items()]
     return f"{len(jobs)} jobs for {sum(map(len, jobs))} rows, each with {' '.join(words)}"
-
-
-# ------------------------------------------------------------------------------------------------------ where they are
-
-
-def look(place: Path, rows: Mapping[str, Planned], places: Places) -> dict[str, Row]:
-    """Where every row is. One that was never submitted counts as failed.
-
-    Raises:
-        UserError: Slurm does not answer.
-    """
-    found = {name: Row(FAILED, None) for name in rows}
-    submitted = [_read(path) for path in sorted(place.glob(f"*/{JOBS}"), key=lambda path: int(path.parent.name))]
-    queue = in_queue([array.name for array in submitted])
-    for array in submitted:
-        for number, names in enumerate(array.jobs):
-            row = Row(queue.get((array.name, number), FAILED), array.log(number))
-            found |= {name: row for name in names if name in rows}
-    for name in rows:
-        if (places.runs / name / "result.json").exists():
-            found[name] = found[name]._replace(state=DONE)
-    return found
-
-
-def _read(path: Path) -> Submitted:
-    document = json.loads(path.read_text())
-    return Submitted(path.parent, document["name"], document["jobs"])
-
-
-def in_queue(names: Sequence[str]) -> dict[tuple[str, int], str]:
-    """QUEUED or RUNNING by array and number of the job, for all jobs that have not ended.
-
-    Raises:
-        UserError: Slurm does not answer.
-    """
-    if not names:
-        return {}
-    asked = ["squeue", "--noheader", "--array", f"--name={','.join(names)}", "--format=%j|%K|%T"]
-    answer = subprocess.run(asked, capture_output=True, text=True)
-    if answer.returncode:
-        raise UserError(f"squeue does not answer ({_last_line(answer.stderr)}); try again when Slurm is back")
-    found = {}
-    for line in answer.stdout.splitlines():
-        name, number, state = line.strip().split("|")
-        found[name, int(number) if number.isdigit() else 0] = QUEUED if state == "PENDING" else RUNNING
-    return found
-
-
-def wait(place: Path, rows: Mapping[str, Planned], places: Places) -> dict[str, Row]:
-    """Show where the rows are until none of them is queued or running."""
-    told, done, ended = "", 0, False
-    with progress.bar("study", len(rows), unit="rows") as advance:
-        while True:
-            try:
-                found = look(place, rows, places)
-            except UserError as error:
-                found, line = {}, str(error)
-            else:
-                counts = Counter(row.state for row in found.values())
-                line = "rows: " + ", ".join(f"{counts[state]} {state}" for state in (DONE, RUNNING, QUEUED, FAILED))
-                advance(counts[DONE] - done)
-                done, left = counts[DONE], counts[QUEUED] + counts[RUNNING]
-                interrupt.kept(FOLDER, f"{done} rows, and {left} rows with Slurm")
-            if line != told:
-                print(line, file=sys.stderr, flush=True)
-                told = line
-            if found and not left:
-                # A result may become visible on this machine some time after its job has left the queue.
-                if ended or not counts[FAILED]:
-                    return found
-                ended = True
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-
-
-def _last_line(text: str) -> str:
-    return next((line for line in reversed(text.splitlines()) if line.strip()), "no reason given").strip()

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from soopf_jax import study
-from soopf_jax.studies import slurm as launcher
+from soopf_jax.studies import slurm_queue
 
 pytestmark = pytest.mark.slurm
 ROWS = 4
@@ -24,7 +24,7 @@ ON_SLURM = ["--launcher", "slurm", "--mem", "500M", "--slurm", "cpus-per-task=1"
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch, no_report):
-    monkeypatch.setattr(launcher, "SECONDS_BETWEEN_LOOKS", 0.5)
+    monkeypatch.setattr(slurm_queue, "SECONDS_BETWEEN_LOOKS", 0.5)
 
 
 def until(reached, seconds=120):
