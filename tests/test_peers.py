@@ -1,11 +1,13 @@
 """One process notices the death of another. With real processes of JAX: `tests/slurm/test_processes.py`."""
 
+import contextlib
 import subprocess
 import sys
 import threading
 
 import pytest
 
+from soopf_jax.errors import UserError
 from soopf_jax.fitting import peers
 from soopf_jax.runtime import interrupt, last_words
 
@@ -52,6 +54,20 @@ def test_a_process_that_has_failed_itself_reports_its_own_error(pair):
     failed = threading.Event()
     failed.set()
     peers.watch(3, own, failed)
+
+
+@pytest.mark.parametrize("error", [None, UserError("the disk is full; free some")])
+def test_a_process_says_that_it_has_finished_unless_it_has_failed(pair, monkeypatch, error):
+    own, other = pair
+    monkeypatch.setattr(peers.jax, "process_count", lambda: 2)
+    monkeypatch.setattr(peers, "_connect", lambda: [(1, own)])
+    monkeypatch.setattr(peers, "_end_soon", lambda: None)
+    monkeypatch.setattr(peers, "watch", lambda *_: None)
+    fails = contextlib.nullcontext() if error is None else pytest.raises(UserError, match="the disk is full")
+    with fails, peers.watched():
+        if error:
+            raise error
+    assert other.recv(1) == (peers.FINISHED if error is None else b"")
 
 
 def test_only_those_who_know_the_token_count():

@@ -124,6 +124,14 @@ def test_rows_that_are_encoded_together_are_planned_together():
     ]
 
 
+def test_a_run_keeps_to_the_memory_of_its_job(monkeypatch):
+    before = devices.memory_of_device()
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "100")
+    assert devices.memory_of_device() == 100 * 2**20 < before
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "0")
+    assert devices.memory_of_device() == before
+
+
 # --------------------------------------------------------------------------------------------- what is under way
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from jax._src.distributed import global_state
 from jax.experimental import multihost_utils
 
+from soopf_jax.errors import UserError
 from soopf_jax.runtime import interrupt, last_words
 
 CODE = 2
@@ -66,7 +67,7 @@ def watched() -> Iterator[None]:
             with suppress(OSError):
                 connection.sendall(FINISHED)
     except BaseException as error:
-        if isinstance(error, jax.errors.JaxRuntimeError):
+        if isinstance(error, Exception) and not isinstance(error, UserError):
             time.sleep(2 * GRACE)  # it may be about a process that has died: then `watch` ends this one
         own_end.set()
         for _, connection in connections:
@@ -98,7 +99,8 @@ def _replace_dump(line: str) -> None:
 
 def _end_soon() -> None:
     time.sleep(PATIENCE)
-    interrupt.end_at_once("", CODE)
+    sys.stdout.flush()
+    os._exit(CODE)
 
 
 def _connect() -> Sequence[tuple[int, socket.socket]]:
