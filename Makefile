@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: help install system demo reproduce-tables results leaderboard speed assignments pictures docs lint format test test-slow test-cloud gpu-check faults faults-short fuzz audit lock clean
+.PHONY: help install system system-slurm demo reproduce-tables results leaderboard speed assignments pictures docs lint format test test-slow test-slurm test-cloud gpu-check faults faults-short fuzz audit lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -21,6 +21,10 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 system:  ## Debian packages for rendering (EGL) and for the tests of the report (Chromium); needs root
 	apt-get update -qq
 	apt-get install -y -qq --no-install-recommends libegl1 libgl1 chromium
+
+system-slurm:  ## Debian packages of Slurm, for `make test-slurm`; needs root
+	apt-get update -qq
+	apt-get install -y -qq --no-install-recommends slurm-wlm munge
 
 demo: install  ## the default benchmark, quick protocol: a table in about a minute
 	$(RUN) -m soopf_jax.bench --quick
@@ -72,6 +76,9 @@ test-cloud: build/s3/.installed  ## features on an S3 server on this machine; in
 build/s3/.installed: $(VENV)/.installed tests/requirements-s3.lock
 	$(RUN) -m pip install --quiet --no-deps --upgrade --target build/s3 --requirement tests/requirements-s3.lock
 	touch $@
+
+test-slurm: install  ## a study on a Slurm of one node, which the tests start and stop; needs root and `make system-slurm`
+	$(RUN) -m pytest tests/slurm -m 'slurm or slow'
 
 gpu-check: build/gpu/.installed  ## compile the programs for GPUs, without one; installs 5.6 GB into build/gpu first
 	build/gpu/bin/python benchmarks/gpu_check.py

@@ -94,6 +94,7 @@ EXTRAS: Mapping[str, str] = {
     "aiohttp": "http",
     "trackio": "trackio",
     "wandb": "wandb",
+    "submitit": "slurm",
 }
 """The packages that the core does not need, by the name that is imported, and the extra that installs each."""
 

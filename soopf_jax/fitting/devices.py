@@ -37,6 +37,7 @@ def join_processes() -> None:
     Raises:
         UserError: There is no cluster, and the environment variables are missing or wrong.
     """
+    jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM from ending a process
     number, own = (os.environ.get(name) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
     try:
         jax.distributed.initialize(num_processes=int(number) if number else None, process_id=int(own) if own else None)
@@ -190,8 +191,10 @@ def memory_of_device() -> int:
     stats = jax.local_devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return int(stats["bytes_limit"])
-    limits = [path.read_text().strip() for path in map(Path, _CGROUP_LIMITS) if path.exists()]
-    total = min([psutil.virtual_memory().total, *(int(limit) for limit in limits if limit.isdigit())])
+    texts = [path.read_text().strip() for path in map(Path, _CGROUP_LIMITS) if path.exists()]
+    limits = [int(text) for text in texts if text.isdigit()]
+    of_job = int(os.environ.get("SLURM_MEM_PER_NODE", 0)) << 20  # in MB; 0: all that the machine has
+    total = min([psutil.virtual_memory().total, *limits, *([of_job] if of_job else [])])
     return total // jax.local_device_count()
 
 

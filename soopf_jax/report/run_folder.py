@@ -19,7 +19,7 @@ from soopf_jax.experiments.inputs import Given, Inputs
 from soopf_jax.experiments.opened import OpenedRun, open_run
 from soopf_jax.experiments.options import Bench, default_out
 from soopf_jax.experiments.results import Result
-from soopf_jax.fitting import devices
+from soopf_jax.fitting import devices, peers
 from soopf_jax.fitting.selection import NOTHING
 from soopf_jax.fitting.train import Session
 from soopf_jax.report import loggers, page, summary, tables
@@ -45,7 +45,7 @@ def carry_out(bench: Bench, bar: ProgressBar | None = None, given: Given | None 
     if bench.distributed:
         devices.join_processes()
     stdout = contextlib.nullcontext() if devices.is_main() else contextlib.redirect_stdout(io.StringIO())
-    with stdout, progress.shown(devices.is_main()):
+    with stdout, progress.shown(devices.is_main()), peers.watched():
         _carry_out(bench, bar, given)
 
 

@@ -59,7 +59,7 @@ def remembered(message: str = INTERRUPTED) -> Iterator[None]:
         if _keeping:
             return
         if _importing(frame):
-            _end_at_once(said(message))
+            end_at_once(said(message))
         signal.default_int_handler(number, frame)
 
     dropped.expect(_remembered_interrupt)
@@ -144,7 +144,7 @@ def _watch(receiver: int, over: threading.Event, message: str) -> None:
 
     def second() -> None:
         if _next_signal(receiver):
-            _end_at_once("stopped at once; run the same command again to go on from what was finished")
+            end_at_once("stopped at once; run the same command again to go on from what was finished")
 
     other = threading.Thread(target=second, name="second Ctrl-C", daemon=True)
     other.start()
@@ -152,7 +152,7 @@ def _watch(receiver: int, over: threading.Event, message: str) -> None:
         print("\nCtrl-C: keeping what was done (press it again to stop at once)", file=sys.stderr, flush=True)
     while not over.wait(GRACE):
         if not _keeping:
-            _end_at_once(said(message))
+            end_at_once(said(message))
     other.join()
 
 
@@ -164,10 +164,10 @@ def _next_signal(receiver: int) -> bool:
     return number == signal.SIGINT
 
 
-def _end_at_once(line: str) -> None:
-    """End the process without any cleaning up; rich has hidden the cursor of a terminal."""
+def end_at_once(line: str, code: int = CODE) -> None:
+    """End the process, from any thread, without any cleaning up; rich has hidden the cursor of a terminal."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         shown = "\x1b[?25h\n" if os.isatty(2) else ""
         os.write(2, f"{shown}{line}\n".encode())
-    os._exit(CODE)
+    os._exit(code)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from soopf_jax.errors import UserError
+from soopf_jax.errors import UserError, unknown_name
 from soopf_jax.experiments import results
 from soopf_jax.experiments.catalogue import EXPERIMENTS
 from soopf_jax.experiments.inputs import substrate_request
@@ -84,10 +84,10 @@ class Planned(NamedTuple):
 class Budget:
     """What is left of time and disk while runs are planned one after another."""
 
-    def __init__(self, places: Places, hours: float) -> None:
+    def __init__(self, places: Places, hours: float, here: bool = True) -> None:
         self.seconds = 3600 * hours
         self.disk = shutil.disk_usage(_existing(store.features_folder(places.cache_dir or None))).free
-        self.memory = devices.memory_of_device()
+        self.memory = devices.memory_of_device() if here else math.inf
         self._keys: set[str] = set()
         self._passes: set[tuple[SubstrateRequest, str, str]] = set()
 
@@ -101,7 +101,7 @@ class Budget:
     def obstacle(self, run: Bench, workload: Workload, seconds: float, disk: int, places: Places) -> Obstacle | None:
         """Why the run does not fit into what is left."""
         if workload.table_bytes > self.memory:
-            there = f"and there are {size(self.memory)}"
+            there = f"and there are {size(int(self.memory))}"
             return Obstacle(
                 f"needs {size(workload.table_bytes)} of memory, {there}", ("memory: fewer --pairs-per-cell",)
             )
@@ -127,6 +127,7 @@ def plan(
     hours: float = math.inf,
     chosen: Callable[[Bench], bool] = lambda run: True,
     openers: Openers | None = None,
+    here: bool = True,
 ) -> list[Planned]:
     """Decide for every run whether it will run.
 
@@ -139,8 +140,9 @@ def plan(
         hours: The time for all runs together.
         chosen: Whether the user's options let a run take place.
         openers: What opens data sets and encoders.
+        here: Whether the runs take place on this machine. The memory of another one is not known.
     """
-    openers, budget = openers or Openers(), Budget(places, hours)
+    openers, budget = openers or Openers(), Budget(places, hours, here)
     planned = []
     for run, tables in wanted.items():
         workload: Workload | Obstacle = Obstacle("left out by --dataset or --encoder")
@@ -165,6 +167,24 @@ def plan(
 def encoded_with(run: Bench) -> tuple[SubstrateRequest, str, str]:
     """Runs that agree in this are encoded together in one pass, whatever their layers are."""
     return substrate_request(run), run.encoder_name, run.dtype
+
+
+def beside(only: Sequence[str], rows: Sequence[Bench]) -> Callable[[Bench], bool]:
+    """What decides whether a row is planned: it is named, or is encoded together with one that is.
+
+    Args:
+        only: The names of rows; empty: all.
+        rows: The rows of the study.
+
+    Raises:
+        UserError: A name is that of no row.
+    """
+    named = {folder(row): row for row in rows}
+    for name in only:
+        if name not in named:
+            raise unknown_name("row of this study", name, named)
+    passes = {encoded_with(named[name]) for name in only}
+    return lambda row: not only or encoded_with(row) in passes
 
 
 def _existing(folder: Path) -> Path:

@@ -8,7 +8,7 @@ programs. A run that fails does not stop the others, and a plan that is carried 
 import contextlib
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, TypeVar
@@ -22,7 +22,7 @@ from soopf_jax.experiments.options import Bench, check, command
 from soopf_jax.features import store, store_writer
 from soopf_jax.features.table import build, build_layers, recipe
 from soopf_jax.report.run_folder import carry_out
-from soopf_jax.runtime import progress
+from soopf_jax.runtime import atomic, progress
 from soopf_jax.runtime.progress import Advance, ProgressBar
 from soopf_jax.studies.opening import Openers
 from soopf_jax.studies.planning import Planned, encoded_with, too_long
@@ -40,7 +40,9 @@ Found = dict[Bench, Json | Obstacle]
 """The result of every run, or the reason why there is none."""
 
 
-def carry_out_all(planned: Sequence[Planned], places: Places, openers: Openers, keep: str = "all") -> Found:
+def carry_out_all(
+    planned: Sequence[Planned], places: Places, openers: Openers, keep: str = "all", only: Collection[str] = ()
+) -> Found:
     """Carry out every run that is not done and can run.
 
     Args:
@@ -48,14 +50,18 @@ def carry_out_all(planned: Sequence[Planned], places: Places, openers: Openers, 
         places: The folders of results, data and features.
         openers: What opens data sets and encoders.
         keep: One of KEEP.
+        only: The names of the rows to carry out; empty: all. The features of other rows are made where that costs no
+            further pass over the images, because other processes are about to need them.
     """
     features = Features(places, openers, keep)
-    to_run = [p for p in planned if not p.document and not p.obstacle]
+    possible = [p for p in planned if not p.document and not p.obstacle]
+    to_run = [p for p in possible if not only or folder(p.run) in only]
+    others = [p for p in possible if only and folder(p.run) not in only]
     found: Found = {p.run: p.document or p.obstacle or Obstacle("not run yet") for p in planned}
     with whole_study(float(sum(p.seconds for p in to_run))) as study:
         for number, p in enumerate(to_run):
             with study.row(p) as shares:
-                found[p.run] = carry_out_one(p.run, places, features, to_run[number:], shares)
+                found[p.run] = carry_out_one(p.run, places, features, [*to_run[number:], *others], shares)
             features.release(p.run, [later.run for later in to_run[number + 1 :]])
     if not any(isinstance(result, Obstacle) for result in found.values()):
         features.release_all()
@@ -149,8 +155,9 @@ class Features:
     def _note(self, stores: Sequence[Path | None]) -> None:
         """Write down what is about to be made. An interrupted study then knows what it may remove."""
         new = [place.name for place in stores if place is not None and not place.exists()]
-        self._ledger.parent.mkdir(parents=True, exist_ok=True)
-        self._ledger.write_text("".join(f"{name}\n" for name in dict.fromkeys([*self._noted(), *new])))
+        with atomic.locked(self._ledger.with_name(f".{LEDGER}.lock"), f"waiting for another process in {LEDGER}"):
+            noted = dict.fromkeys([*self._noted(), *new])
+            atomic.write_bytes(self._ledger, "".join(f"{name}\n" for name in noted).encode())
 
     def _remove(self, names: Sequence[str]) -> None:
         own, cache = self._noted(), self._places.cache_dir or None
