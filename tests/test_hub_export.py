@@ -248,7 +248,9 @@ def test_a_mistake_gets_one_line_and_writes_nothing(options, said, tmp_path, cap
 def test_nothing_to_export_is_a_mistake_that_names_the_reasons(tmp_path, capsys):
     save(tmp_path / "runs/a", {"name": "pixels"})
     assert export(tmp_path, "--benchmark", BENCHMARK) == 2
-    assert "error: nothing to export (no repository on the hub is known for the encoder pixels)" in capsys.readouterr().err
+    assert (
+        "error: nothing to export (no repository on the hub is known for the encoder pixels)" in capsys.readouterr().err
+    )
     assert not (tmp_path / "out").exists()
 
 
