@@ -51,7 +51,9 @@ alone slurmd -D
 for _ in $(seq 150); do
     if [ "$(sinfo --noheader --format=%T 2>/dev/null)" = idle ]; then
         stop=$(cd "$(dirname "$0")" && pwd)/stop.sh
-        [ $# = 1 ] || setsid sh -c 'tail --pid="$1" -f /dev/null; "$2" "$3"' - "$2" "$stop" "$folder" </dev/null >/dev/null 2>&1 &
+        if [ $# -gt 1 ]; then
+            setsid sh -c 'tail --pid="$1" -f /dev/null; "$2" "$3"' - "$2" "$stop" "$folder" </dev/null >/dev/null 2>&1 &
+        fi
         exit 0
     fi
     sleep 0.1
