@@ -25,7 +25,7 @@ from soopf_jax.studies.job import Command
 from soopf_jax.studies.planning import Planned, encoded_with, finished
 from soopf_jax.studies.rows import Obstacle, Places, folder
 from soopf_jax.studies.running import Found
-from soopf_jax.studies.slurm_queue import FAILED, JOBS, QUEUED, RUNNING, Row, Submitted, last_line, look, wait
+from soopf_jax.studies.slurm_queue import JOBS, QUEUED, RUNNING, Row, Submitted, last_line, look, wait
 
 FOLDER = "slurm"
 """The folder of a study that has a folder for every array of jobs, with logs and what submitit writes."""
@@ -95,7 +95,7 @@ def check_at_hand() -> None:
 
 def _why(name: str, row: Row) -> Obstacle:
     """Why a row that was submitted has no result. A failure is told on stderr."""
-    if row.state != FAILED:
+    if row.state in (QUEUED, RUNNING):
         return Obstacle(f"{row.state} in Slurm")
     if row.log is None:
         reason, remedy = "its job was cancelled before it began", "the same command submits it again"

@@ -104,7 +104,7 @@ def wait(place: Path, rows: Collection[str]) -> dict[str, Row]:
                 line = "rows: " + ", ".join(f"{counts[state]} {state}" for state in (DONE, RUNNING, QUEUED, FAILED))
                 advance(counts[DONE] - done)
                 done, left = counts[DONE], counts[QUEUED] + counts[RUNNING]
-                interrupt.kept(place.name, f"{done} rows, and {left} rows with Slurm")
+                interrupt.kept(place.name, f"{done} finished rows and {left} that Slurm still has")
             if line != told:
                 print(line, file=sys.stderr, flush=True)
                 told = line

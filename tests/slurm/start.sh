@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A Slurm of one node with two CPUs, on loopback, in a folder of its own: start.sh FOLDER. The clients find it by
-# SLURM_CONF=FOLDER/slurm.conf. It needs root, and Debian's slurm-wlm and munge. stop.sh FOLDER ends it; in any case its
-# daemons end after a quarter of an hour.
+# A Slurm of one node with two CPUs, on loopback, in a folder of its own: start.sh FOLDER [PID]. The clients find it by
+# SLURM_CONF=FOLDER/slurm.conf. It needs root, and Debian's slurm-wlm and munge. stop.sh FOLDER ends it, and so does the
+# end of the process PID; in any case its daemons end after half an hour.
 set -euo pipefail
 say() { echo "tests/slurm/start.sh: $1" >&2; exit 2; }
-[ $# = 1 ] || say 'give the folder that it may fill'
+[ $# -ge 1 ] || say 'give the folder that it may fill'
 [ "$(id -u)" = 0 ] || say 'needs root, because slurmd starts jobs as their users'
 for program in munged slurmctld slurmd sbatch; do
     command -v "$program" >/dev/null || say "needs $program; Debian: make system-slurm"
@@ -42,14 +42,20 @@ NodeName=localhost NodeAddr=127.0.0.1 CPUs=2 RealMemory=2000 State=UNKNOWN
 PartitionName=short Nodes=localhost Default=YES MaxTime=60 State=UP
 CONF
 export SLURM_CONF=$folder/slurm.conf
-alone() { setsid timeout --kill-after=5 900 "$@" </dev/null >>"$folder/daemons.log" 2>&1 & echo $! >>"$folder/pids"; }
+alone() { setsid timeout --kill-after=5 1800 "$@" </dev/null >>"$folder/daemons.log" 2>&1 & echo $! >>"$folder/pids"; }
 alone munged --foreground --force --key-file="$folder/munge/key" --socket="$folder/munge/socket" \
     --pid-file="$folder/munge/pid" --log-file="$folder/munge/log" --seed-file="$folder/munge/seed"
 for _ in $(seq 50); do [ -S "$folder/munge/socket" ] && break; sleep 0.1; done
 alone slurmctld -D
 alone slurmd -D
 for _ in $(seq 150); do
-    [ "$(sinfo --noheader --format=%T 2>/dev/null)" = idle ] && exit 0
+    if [ "$(sinfo --noheader --format=%T 2>/dev/null)" = idle ]; then
+        stop=$(cd "$(dirname "$0")" && pwd)/stop.sh
+        if [ $# -gt 1 ]; then
+            setsid sh -c 'tail --pid="$1" -f /dev/null; "$2" "$3"' - "$2" "$stop" "$folder" </dev/null >/dev/null 2>&1 &
+        fi
+        exit 0
+    fi
     sleep 0.1
 done
 "$(dirname "$0")/stop.sh" "$folder"

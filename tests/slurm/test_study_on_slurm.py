@@ -13,10 +13,9 @@ from soopf_jax import study
 from soopf_jax.studies import slurm_queue
 
 pytestmark = pytest.mark.slurm
-ROWS = 4
 STUDY = [
     *("--dataset", "tests.slurm.parts:open_substrate", "--encoder", "tests.slurm.parts:open_layered"),
-    *("--layer", "all", "last", "--assignment", "factorial", "--seeds", "1", "--restarts", "1", "--steps", "400"),
+    *("--layer", "all", "last", "--assignment", "factorial", "--seeds", "1", "--restarts", "1", "--steps", "200"),
     *("--set", "batch_size=8", "checkpoint_seconds=0"),
 ]
 ON_SLURM = ["--launcher", "slurm", "--mem", "500M", "--slurm", "cpus-per-task=1"]
@@ -108,9 +107,11 @@ def test_a_row_that_fails_is_named_with_its_log_and_the_others_go_on(slurm, tmp_
     rows.write_text('steps = 20\n[[row]]\nseeds = 1\n[[row]]\nseeds = 2\nreadout = "tests.slurm.broken:READOUT"\n')
     parts = [*STUDY[:4], "--assignment", "factorial", "--set", "batch_size=8", "restarts=1"]
     asked = [str(rows), *parts, "--cache-dir", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]
-    assert study.main([*asked, *ON_SLURM]) == 0
+    assert study.main([*asked, *ON_SLURM, "--rows-per-job", "2"]) == 0
     told = capfd.readouterr()
     assert "1 of 2 runs are done, 1 are missing" in told.out
+    (jobs,) = [json.loads(path.read_text())["jobs"] for path in (tmp_path / "out" / "slurm").glob("*/jobs.json")]
+    assert [len(job) for job in jobs] == [2]
     (line,) = [line for line in told.err.splitlines() if line.startswith("not run: ")]
     assert "its job has ended without a result (not done: " in line
     log = Path(line.partition("see ")[2].partition(";")[0])
