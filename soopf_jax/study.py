@@ -116,9 +116,9 @@ def run(asked: Study) -> None:
     Raises:
         UserError: The study cannot be read, or a folder cannot be written.
     """
-    from soopf_jax.studies import cost, definition, outcome, planning, running, sheets
+    from soopf_jax.studies import cost, definition, outcome, page, planning, running, sheets
     from soopf_jax.studies.opening import Openers
-    from soopf_jax.studies.rows import Obstacle, Places
+    from soopf_jax.studies.rows import Obstacle, Places, folder
 
     given = options_of(asked)
     if asked.init:
@@ -136,10 +136,13 @@ def run(asked: Study) -> None:
     else:
         found = running.carry_out_all(planned, places, openers, asked.keep_features)
     arms = outcome.outcomes(found, out, {row.encoder_name: openers.depth(row.encoder_name) for row in rows})
+    missing = {folder(row): result.reason for row, result in found.items() if isinstance(result, Obstacle)}
+    done = f"{len(found) - len(missing)} of {len(found)} runs are done, {len(missing)} are missing"
     if arms:
         outcome.write(arms, out)
-    missing = sum(isinstance(result, Obstacle) for result in found.values())
-    print(f"{len(found) - missing} of {len(found)} runs are done, {missing} are missing: {out}/study.csv")
+        page.write(arms, missing, out)
+        done += f": {out}/{page.NAME} and {out}/study.csv"
+    print(done)
 
 
 def write_example(path: Path, text: str) -> None:
