@@ -61,15 +61,16 @@ def figure(title: str, caption: str, svg: bytes, links: Sequence[Link] = ()) -> 
 
     Args:
         title: Text.
-        caption: Text.
+        caption: Text, empty where the text before several figures explains them all.
         svg: The drawing.
         links: Places in the drawing that can be clicked.
     """
-    drawn = image(svg, "image/svg+xml", f"{title}. {caption}")
+    drawn = image(svg, "image/svg+xml", f"{title}. {caption}".strip())
     if links:
         drawn = f'<div class="drawn">{drawn}{overlay(links, *size_of(svg))}</div>'
     box = f'<div class="wide" role="region" tabindex="0" aria-label="{escape(title)}">{drawn}</div>'
-    return f"<figure><h3>{escape(title)}</h3>{box}<figcaption>{escape(caption)}</figcaption></figure>"
+    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f"<figure><h3>{escape(title)}</h3>{box}{below}</figure>"
 
 
 def overlay(links: Sequence[Link], width: float, height: float) -> str:

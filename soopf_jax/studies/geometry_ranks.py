@@ -4,6 +4,7 @@ In: a panel. Out: for every number that results keep of their features, its valu
 results gain is taken up without a change here; `FEATURE_STATISTICS` has the names for people.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ def statistics_of(panel: Panel) -> dict[str, Statistic]:
     return found
 
 
-def spearman(a: tuple[float, ...], b: list[float]) -> float | None:
+def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Spearman's rank correlation; None below MIN_ROWS values or if all values of one side are equal."""
     if len(a) < MIN_ROWS or len(set(a)) == 1 or len(set(b)) == 1:
         return None

@@ -26,6 +26,15 @@ from soopf_jax.studies.outcome import Outcome
 from soopf_jax.studies.plots import Drawn
 
 NAME = "study.html"
+BROAD = 8.0
+"""Inches. Broader figures have no other one beside them."""
+STYLE = """
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(34rem, 100%), 1fr)); gap: 0 1.5rem;
+  align-items: start; }
+.figures > * { min-width: 0; }
+.broad { grid-column: 1 / -1; }
+td:first-child { min-width: 7.5rem; }
+"""
 
 
 class Content(NamedTuple):
@@ -55,7 +64,7 @@ def page(found: Sequence[Outcome], missing: Mapping[str, str], has_report: Calla
         "</header><nav>" + "".join(f'<a href="#{anchor(title)}">{escape(title)}</a>' for title in shown) + "</nav>",
         *(f'<section id="{anchor(title)}"><h2>{escape(title)}</h2>{body}</section>' for title, body in shown.items()),
     ]
-    return html_page.page(title, "".join(body))
+    return html_page.page(title, "".join(body), STYLE)
 
 
 def write(found: Sequence[Outcome], missing: Mapping[str, str], folder: Path) -> None:
@@ -79,15 +88,21 @@ def address(row: Row, content: Content) -> str:
     return quote(f"./{row.outcome.folder}/report.html") if content.has_report(row.outcome) else ""
 
 
-def drawing(title: str, caption: str, drawn: Drawn, content: Content) -> str:
-    """A figure whose points lead to reports."""
-    figure, points = drawn
-    spots = [
-        figures.Spot(point.axes, point.x, point.y, address(point.row, content), point.row.about)
-        for point in points
-        if address(point.row, content)
-    ]
-    return html_page.figure(title, caption, *figures.svg_with_links(figure, spots))
+def drawings(about: str, drawn: Mapping[str, Drawn], content: Content) -> Iterator[str]:
+    """What figures show, then the figures by their titles, side by side where there is room. Points lead to reports."""
+    if not drawn:
+        return
+    yield note(about)
+    yield '<div class="figures">'
+    for title, (figure, points) in drawn.items():
+        spots = [
+            figures.Spot(point.axes, point.x, point.y, address(point.row, content), point.row.about)
+            for point in points
+            if address(point.row, content)
+        ]
+        made = html_page.figure(title, "", *figures.svg_with_links(figure, spots))
+        yield made if figure.get_figwidth() < BROAD else f'<div class="broad">{made}</div>'
+    yield "</div>"
 
 
 def note(text: str) -> str:
@@ -108,41 +123,39 @@ def folded(table: Table, links: Sequence[str] = ()) -> str:
 
 def profiles(content: Content) -> Iterator[str]:
     """The scores against depth."""
-    caption = (
+    about = (
         "Scores against the relative depth of the layer. Bands: 95 % interval over seeds. last: the encoder's output. "
         "A level line: an encoder that is read at its output only. Support and operation alone: the share of held-out "
-        "pairs of which it is read correctly."
+        "pairs of which it is read correctly. Points lead to reports."
     )
-    for panel in content.panels:
-        yield drawing(panel.title, caption, plots.profile(panel), content)
+    yield from drawings(about, {panel.title: plots.profile(panel) for panel in content.panels}, content)
 
 
 def encoders(content: Content) -> Iterator[str]:
     """INJ of encoders on data sets."""
-    caption = (
+    about = (
         "INJ. Left: at the encoder's output or, where the study does not read it, at the deepest layer. Right: at the "
         "layer with the best validation accuracy. No layer is chosen by INJ."
     )
-    for assignment, group in by_assignment(content.panels).items():
-        yield drawing(f"{assignment} assignment", caption, plots.encoder_map(group), content)
+    groups = by_assignment(content.panels).items()
+    made = {f"{assignment} assignment": plots.encoder_map(group) for assignment, group in groups}
+    yield from drawings(about, made, content)
 
 
 def cells(content: Content) -> Iterator[str]:
     """INJ of held-out cells."""
-    caption = "INJ of each held-out cell, mean over seeds. The names of layers lead to reports."
-    for panel in content.panels:
-        yield drawing(panel.title, caption, plots.cell_map(panel), content)
+    about = "INJ of each held-out cell, mean over seeds. The names of layers lead to reports."
+    yield from drawings(about, {panel.title: plots.cell_map(panel) for panel in content.panels}, content)
 
 
 def where_or_what(content: Content) -> Iterator[str]:
     """What is wrong where a held-out pair is read wrong."""
-    caption = (
+    about = (
         "Of the held-out pairs that are read wrong, the share with a wrong support only (where), a wrong operation "
         "only (what), or both. Right: the share of all held-out pairs that is wrong. Last bar: a wrong cell at random."
     )
-    for panel in content.panels:
-        if any(sum(row.outcome.errors) > 0 for row in panel.complete):
-            yield drawing(panel.title, caption, plots.error_bars(panel), content)
+    some = [panel for panel in content.panels if any(sum(row.outcome.errors) > 0 for row in panel.complete)]
+    yield from drawings(about, {panel.title: plots.error_bars(panel) for panel in some}, content)
 
 
 def ranked(content: Content) -> Iterator[str]:
@@ -180,14 +193,13 @@ def compared(content: Content) -> Iterator[str]:
 
 def geometry(content: Content) -> Iterator[str]:
     """The statistics of features beside INJ."""
-    caption = (
+    about = (
         "INJ against statistics of the features, a point for each row, and Spearman's rank correlation over rows. "
         f"Layers of one encoder are not independent of each other. Fewer than {MIN_ROWS} rows give none."
     )
-    for panel in content.panels:
-        found = statistics_of(panel)
-        if found:
-            yield drawing(panel.title, caption, plots.against_features(panel, found), content)
+    found = [(panel, statistics_of(panel)) for panel in content.panels]
+    made = {panel.title: plots.against_features(panel, some) for panel, some in found if some}
+    yield from drawings(about, made, content)
 
 
 def every_row(content: Content) -> Iterator[str]:

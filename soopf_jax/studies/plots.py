@@ -11,7 +11,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from soopf_jax.report.drawing import DASHES, MARKERS, centres, colour, heatmap, label, unit_axis, values
+from soopf_jax.report.drawing import DASHES, MARKERS, MAX_NUMBERED, centres, colour, heatmap, label, unit_axis, values
 from soopf_jax.runtime.palette import ARM_COLOURS, SKY, VERMILION
 from soopf_jax.studies.geometry_ranks import Statistic
 from soopf_jax.studies.grouping import AFTER_LAST_BLOCK, Panel, Row, output_row, selected_row
@@ -147,7 +147,8 @@ def cell_map(panel: Panel) -> Drawn:
     series = panel.series
     names = panel.rows[0].outcome.grid.cell_names
     heights = [len(rows) for rows in series.values()]
-    size = max(WIDTH, 2.4 + 0.55 * len(names)), 1.2 + 0.27 * sum(heights) + 0.35 * len(heights)
+    each = 0.55 if len(names) <= MAX_NUMBERED else 0.2
+    size = max(WIDTH, 2.4 + each * len(names)), 1.2 + 0.27 * sum(heights) + 0.35 * len(heights)
     figure = Figure(figsize=size, layout="constrained")
     points: list[Point] = []
     every = figure.subplots(len(series), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
@@ -204,9 +205,9 @@ def errors_by_chance(row: Row) -> Float[np.ndarray, " kinds"]:
 
 def against_features(panel: Panel, statistics: Mapping[str, Statistic]) -> Drawn:
     """INJ against every statistic of the features; a point for each row."""
-    columns = min(4, len(statistics))
+    columns = 2 if len(statistics) in (2, 4) else min(3, len(statistics))
     lines = -(-len(statistics) // columns)
-    figure = Figure(figsize=(max(WIDTH, 2.4 * columns), 0.5 + 2.2 * lines), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 0.5 + 2.2 * lines), layout="constrained")
     every, points = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel(), []
     for axes, statistic in zip(every, statistics.values(), strict=False):
         for row, x in zip(statistic.rows, statistic.values, strict=True):
@@ -216,6 +217,7 @@ def against_features(panel: Panel, statistics: Mapping[str, Statistic]) -> Drawn
         axes.set_xlabel(label(statistic.name, 28))
         axes.set_title(statistic.shown, loc="left", fontsize=9)
         axes.locator_params(axis="x", nbins=4)
+        axes.margins(0.1)
     for axes in every[len(statistics) :]:
         axes.set_visible(False)
     for axes in every[::columns]:
