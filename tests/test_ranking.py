@@ -12,17 +12,19 @@ from soopf_jax.scoring.ranking import ranking, ranks_of, resamples
 
 
 def by_brute_force(rows):
-    """The exact share of first places and the exact mean ranks over all n^n resamples, in fractions."""
+    """The exact share of first places and the exact mean ranks over all n^n resamples, of integer scores."""
     seeds = len(rows[0])
-    draws = list(itertools.product(range(seeds), repeat=seeds))
     first, ranks = [Fraction(0)] * len(rows), [Fraction(0)] * len(rows)
-    for drawn in draws:
-        sums = [sum(Fraction(row[seed]) for seed in drawn) for row in rows]
-        leaders = [i for i, total in enumerate(sums) if total == max(sums)]
-        for i, total in enumerate(sums):
-            ranks[i] += 1 + sum(other > total for other in sums) + Fraction(sums.count(total) - 1, 2)
-            first[i] += Fraction(i in leaders, len(leaders))
-    return [share / len(draws) for share in first], [rank / len(draws) for rank in ranks]
+    sums = Counter(
+        tuple(sum(row[seed] for seed in drawn) for row in rows)
+        for drawn in itertools.product(range(seeds), repeat=seeds)
+    )
+    for totals, times in sums.items():
+        for i, total in enumerate(totals):
+            better, as_good = sum(other > total for other in totals), totals.count(total)
+            ranks[i] += times * (1 + better + Fraction(as_good - 1, 2))
+            first[i] += Fraction(times, as_good) if better == 0 else 0
+    return [share / seeds**seeds for share in first], [rank / seeds**seeds for rank in ranks]
 
 
 def test_a_row_that_is_best_in_every_seed_is_always_first():

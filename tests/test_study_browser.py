@@ -12,14 +12,14 @@ from .study_outcomes import study
 pytestmark = pytest.mark.skipif(BINARY is None, reason="Chromium is not installed (Debian: apt install chromium)")
 TABLE = "[aria-label='All rows'] table"
 OPEN_ALL = "document.querySelectorAll('details').forEach(details => details.open = true)"
-FIGURES = 2 * 4 + 2
-"""For each of two assignments: profile, cells, errors and features; and the map of encoders."""
+FIGURES = 5
+"""Profile, map of encoders, cells, errors and features."""
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("study")
-    found = study(datasets=("lite",))
+    found = study()
     for row in found:
         (folder / row.folder).mkdir(exist_ok=True)
         (folder / row.folder / "report.html").write_text(f"<title>{row.folder}</title>")
@@ -37,7 +37,7 @@ def test_a_click_on_a_point_of_the_profile_opens_the_report_of_its_row(tab, file
     tab.open(file, 1280)
     point = "#layer-profile .links a:nth-child(2)"
     told = tab.evaluate(f"document.querySelector('{point}').textContent")
-    assert told.startswith("vit, layer 6, factorial: INJ 0.")
+    assert told.startswith("vit, layer 6, learned: INJ 0.")
     tab.click(f"{point} circle")
     tab._until(lambda read: read.get("method") == "Page.loadEventFired")
     assert tab.evaluate("document.title") == "lite-vit-6"
@@ -50,7 +50,7 @@ def test_every_link_leads_to_a_report_that_is_there(tab, file):
     )
     table = tab.evaluate(f"Array.from(document.querySelectorAll(`{TABLE} a`), a => a.href)")
     reports = {path.as_uri() for path in file.parent.glob("*/report.html")}
-    assert len(table) == 2 * 6
+    assert len(table) == 6
     assert set(table) == set(leads) == reports
 
 
@@ -132,4 +132,4 @@ def test_what_is_missing_unfolds(tab, file):
 def test_without_script_all_is_there_but_sorting(tab, file):
     tab.open(file, 1280, script=False)
     assert tab.evaluate("document.querySelectorAll('th button').length") == 0
-    assert tab.evaluate(f"document.querySelector(`{TABLE}`).tBodies[0].rows.length") == 12
+    assert tab.evaluate(f"document.querySelector(`{TABLE}`).tBodies[0].rows.length") == 6
