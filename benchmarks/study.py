@@ -23,7 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,7 @@ from soopf_jax import plugins, study
 from soopf_jax.encoders.layers import ALL, named_layers
 from soopf_jax.errors import UserError
 from soopf_jax.features import table as features
+from soopf_jax.report import run_folder
 from soopf_jax.runtime import cli
 from soopf_jax.studies import planning, running
 from soopf_jax.types import Encoder, EncoderRequest, Json, Substrate
@@ -73,7 +74,7 @@ class Options:
 def main(args: Sequence[str] | None = None) -> None:
     """Measure and print."""
     options = cli.parse(Options, "benchmarks.study", args, Options())
-    found: Json = {"encoder": options.encoder}
+    found: dict[str, Any] = {"encoder": options.encoder}
     with tempfile.TemporaryDirectory() as folder:
         name = checkpoint(options.encoder, Path(folder))
         encoder = plugins.resolve("encoder", plugins.ENCODERS, name)(EncoderRequest(name))
@@ -115,18 +116,20 @@ def measure_runner(encoder: str, dataset: str, rows: int, folder: Path) -> Json:
     layers = [f"{(place + 1) / rows:.3f}" for place in range(rows)]
     size = ("--pairs-per-cell", "6", "--seeds", "2", "--restarts", "1", "--steps", "20", "--assignment", "factorial")
     places = ("--out", str(folder / "study"), "--cache-dir", str(folder / "study-cache"))
-    watch, planned, original = Watch(), [], planning.plan
+    watch, original = Watch(), planning.plan
+    planned: list[planning.Planned] = []
 
     def plan(*args: Any, **options: Any) -> list[planning.Planned]:
         planned.extend(watch.timed("planning", original)(*args, **options))
         watch.before = peak_memory()
         return planned
 
-    originals = {
-        "carry_out": watch.row(running.carry_out),
-        "build_layers": watch.timed("encoding", running.build_layers),
-    }
-    with watch.compilations(), mock.patch.multiple(running, **originals), mock.patch.object(planning, "plan", plan):
+    with (
+        watch.compilations(),
+        mock.patch.object(running, "carry_out", watch.row(run_folder.carry_out)),
+        mock.patch.object(running, "build_layers", watch.timed("encoding", features.build_layers)),
+        mock.patch.object(planning, "plan", plan),
+    ):
         start = time.process_time()
         with contextlib.redirect_stdout(io.StringIO()):
             study.main(["--dataset", dataset, "--encoder", encoder, "--layer", *layers, *size, *places])
@@ -151,7 +154,7 @@ class Watch:
     """CPU seconds, compilations and memory of the parts of a study."""
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self.compiled: list[int] = []
         """Programs that were compiled, by row."""
         self.before = 0
@@ -189,7 +192,7 @@ class Watch:
         """Count the programs that XLA compiles, or that JAX takes from its cache on the disk."""
         from jax._src import monitoring
 
-        def listen(event: str, seconds: float, **_: object) -> None:
+        def listen(event: str, duration_secs: float, **_: str | int) -> None:
             self._count += event == "/jax/core/compile/backend_compile_duration"
 
         monitoring.register_event_duration_secs_listener(listen)
