@@ -45,9 +45,13 @@ def statistics_of(panel: Panel) -> dict[str, Statistic]:
         having = tuple(row for row in rows if _is_number(row.outcome.features.get(key)))
         values = tuple(float(row.outcome.features[key] or 0.0) for row in having)
         scores = [row.outcome.arm["inj"]["mean"] for row in having]
-        shown = FEATURE_STATISTICS[key][0] if key in FEATURE_STATISTICS else printable(key).replace("_", " ")
-        found[key] = Statistic(shown, having, values, spearman(values, scores))
+        found[key] = Statistic(name_of(key), having, values, spearman(values, scores))
     return found
+
+
+def name_of(key: str) -> str:
+    """What people call a statistic of the features; its name in results if there is no other."""
+    return FEATURE_STATISTICS[key][0] if key in FEATURE_STATISTICS else printable(key).replace("_", " ")
 
 
 def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:

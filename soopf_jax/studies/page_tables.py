@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from soopf_jax.report.details import FEATURE_STATISTICS
 from soopf_jax.report.tables import Table
-from soopf_jax.runtime.text import interval, number, p_value, printable, signed
+from soopf_jax.runtime.text import interval, number, p_value, signed
 from soopf_jax.scoring.statistics import MIN_BOOTSTRAP_SEEDS, shown_interval
 from soopf_jax.studies.contests import Contest, Placings
-from soopf_jax.studies.geometry_ranks import statistics_of
+from soopf_jax.studies.geometry_ranks import name_of, statistics_of
 from soopf_jax.studies.grouping import Panel, Row
 from soopf_jax.studies.plots import SCORES
 
@@ -57,7 +56,6 @@ def all_rows(panels: Sequence[Panel]) -> tuple[Table, list[Row]]:
     """Every row with its scores, where its errors lie and what its features are like; and the rows in this order."""
     rows = [(panel, row) for panel in panels for row in panel.rows]
     keys = list(dict.fromkeys(key for panel in panels for key in statistics_of(panel)))
-    names = [FEATURE_STATISTICS[key][0] if key in FEATURE_STATISTICS else printable(key) for key in keys]
     table = [
         (
             row.series,
@@ -76,7 +74,7 @@ def all_rows(panels: Sequence[Panel]) -> tuple[Table, list[Row]]:
     ]
     header = (
         *("encoder", "layer", "depth", "data set", "assignment", *SCORES.values(), "95% interval of INJ"),
-        *("wrong support only", "wrong operation only", "both wrong", "validation", *names, "result"),
+        *("wrong support only", "wrong operation only", "both wrong", "validation", *map(name_of, keys), "result"),
     )
     return Table("All rows", header, table), [row for _, row in rows]
 
