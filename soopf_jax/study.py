@@ -182,7 +182,7 @@ def run(asked: Study) -> None:
     Raises:
         UserError: The study cannot be read, a folder cannot be written, or a row of --only failed.
     """
-    from soopf_jax.studies import cost, definition, outcome, planning, sheets
+    from soopf_jax.studies import cost, definition, outcome, page, planning, sheets
     from soopf_jax.studies.opening import Openers
     from soopf_jax.studies.rows import Obstacle, Places, folder
 
@@ -207,15 +207,18 @@ def run(asked: Study) -> None:
     shown = [p for p in planned if not asked.only or folder(p.run) in asked.only]
     print(sheets.text(planning.plan_sheet(shown)), flush=True)
     found = carry_out(asked, planned, shown, places, openers)
-    missing = {folder(run): result for run, result in found.items() if isinstance(result, Obstacle)}
+    missing = {folder(run): result.reason for run, result in found.items() if isinstance(result, Obstacle)}
     if asked.only:
-        if failed := [f"{name} ({missing[name].reason})" for name in asked.only if name in missing]:
+        if failed := [f"{name} ({missing[name]})" for name in asked.only if name in missing]:
             raise UserError(f"not done: {', '.join(failed)}; see above")
         return
     arms = outcome.outcomes(found, out, {row.encoder_name: openers.depth(row.encoder_name) for row in rows})
+    done = f"{len(found) - len(missing)} of {len(found)} runs are done, {len(missing)} are missing"
     if arms:
         outcome.write(arms, out)
-    print(f"{len(found) - len(missing)} of {len(found)} runs are done, {len(missing)} are missing: {out}/study.csv")
+        page.write(arms, missing, out)
+        done += f": {out}/{page.NAME} and {out}/study.csv"
+    print(done)
 
 
 def carry_out(

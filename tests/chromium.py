@@ -28,6 +28,30 @@ FLAGS = [
 TIMEOUT = 30.0
 EVENTS = ("Network.requestWillBeSent", "Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
 """What a page must not do unseen: ask the network, write to the console, throw, be reported."""
+FITS = "document.scrollingElement.scrollWidth <= innerWidth"
+"""Whether the page is no wider than its window."""
+CONTRASTS = """(() => {
+  const parse = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
+  const light = (c) => { const u = c / 255; return u <= 0.03928 ? u / 12.92 : ((u + 0.055) / 1.055) ** 2.4; };
+  const luminance = ([r, g, b]) => 0.2126 * light(r) + 0.7152 * light(g) + 0.0722 * light(b);
+  const paper = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const found = parse(getComputedStyle(e).backgroundColor);
+      if (found[3] === 1) return found;
+    }
+    return [255, 255, 255];
+  };
+  const low = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = Array.from(element.childNodes).some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || element.closest("script, style") || !element.checkVisibility()) continue;
+    const [a, b] = [parse(getComputedStyle(element).color), paper(element)].map(luminance);
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) low.push([element.tagName, element.className, element.textContent.slice(0, 30), ratio]);
+  }
+  return low;
+})()"""
+"""The elements with text of their own whose contrast with their background is below 4.5, the least of WCAG's AA."""
 
 
 class Page:
@@ -123,3 +147,8 @@ def browser(profile: Path) -> Iterator[Page]:
         os.waitpid(process, 0)
         os.close(ours["commands"][1])
         os.close(ours["answers"][0])
+
+
+def scheme(tab: Page, name: str) -> None:
+    """Make the reader's system ask for `light` or `dark`; empty: for nothing."""
+    tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])

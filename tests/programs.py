@@ -1,7 +1,12 @@
-"""The compiled programs of one arm, without the static parts that all of them take first."""
+"""The compiled programs of one arm, without the static parts that they take first, and a count of compilations."""
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
+
+from jax._src import monitoring
 
 from soopf_jax.fitting import program
 from soopf_jax.fitting.devices import mesh_for
@@ -21,3 +26,19 @@ def make_program(arm, grid, dims, protocol, mesh=None):
     spec = Training(arm, grid, dims, protocol, mesh or mesh_for(protocol.seeds, grid.n_cells * protocol.restarts))
     programs = (program.init, program.advance, program.evaluate, program.energies)
     return BoundProgram(spec, *(partial(function, spec) for function in programs))
+
+
+@contextmanager
+def compilations() -> Iterator[Counter]:
+    """A counter of the programs that XLA compiles or JAX takes from its cache on disk, by name."""
+    found: Counter = Counter()
+
+    def listen(event: str, seconds: float, fun_name: str = "", **_: object) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            found[fun_name.removeprefix("jit(").removesuffix(")")] += 1
+
+    monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield found
+    finally:
+        monitoring.unregister_event_duration_listener(listen)

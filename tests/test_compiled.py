@@ -1,12 +1,9 @@
 """Programs are compiled once per process for the same arm, sizes and protocol; counted by JAX's own events."""
 
-from collections import Counter
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax._src import monitoring
 
 from soopf_jax.experiments.held_out import benchmark, make_arms
 from soopf_jax.fitting import compiled
@@ -15,6 +12,7 @@ from soopf_jax.fitting.devices import EVERYWHERE, mesh_for
 from soopf_jax.fitting.protocol import Protocol
 from soopf_jax.fitting.train import Session
 from tests.planted import planted_table
+from tests.programs import compilations
 
 PROTOCOL = Protocol(seeds=2, restarts=1, steps=20)
 
@@ -22,22 +20,6 @@ PROTOCOL = Protocol(seeds=2, restarts=1, steps=20)
 class Spec(NamedTuple):
     factor: float
     mesh: Any
-
-
-@contextmanager
-def compilations():
-    """A counter of the programs that XLA compiles or JAX takes from its cache on disk, by name."""
-    found: Counter = Counter()
-
-    def listen(event: str, seconds: float, fun_name: str = "", **_: object) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            found[fun_name.removeprefix("jit(").removesuffix(")")] += 1
-
-    monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield found
-    finally:
-        monitoring.unregister_event_duration_listener(listen)
 
 
 def run(assignments, protocol=PROTOCOL, seed=0, session=None):

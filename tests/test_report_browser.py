@@ -9,7 +9,7 @@ import pytest
 from soopf_jax import compare, leaderboard
 from soopf_jax.report import page
 
-from .chromium import BINARY, Page, browser
+from .chromium import BINARY, CONTRASTS, FITS, Page, browser, scheme
 from .report_result import dealt_examples, dealt_result
 from .result_folders import save_run
 
@@ -20,7 +20,6 @@ TESTS = "[aria-label='Paired t-tests over seeds'] table"
 T_AND_P = ((-15.6, 8e-8), (2.1, 0.064), (14.6, 1e-7), (-6.1, 0.0002))
 """What the first tests of the report say; the others are undefined."""
 WARNING = "7 of 180 pairs have zero delta: the encoder does not see their edit"
-FITS = "document.scrollingElement.scrollWidth <= innerWidth"
 
 
 @pytest.fixture(scope="module")
@@ -42,34 +41,6 @@ def report(tmp_path_factory) -> Path:
 def tab(tmp_path_factory):
     with browser(tmp_path_factory.mktemp("profile")) as opened:
         yield opened
-
-
-CONTRASTS = """(() => {
-  const parse = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return [r, g, b, a]; };
-  const light = (c) => { const u = c / 255; return u <= 0.03928 ? u / 12.92 : ((u + 0.055) / 1.055) ** 2.4; };
-  const luminance = ([r, g, b]) => 0.2126 * light(r) + 0.7152 * light(g) + 0.0722 * light(b);
-  const paper = (element) => {
-    for (let e = element; e; e = e.parentElement) {
-      const found = parse(getComputedStyle(e).backgroundColor);
-      if (found[3] === 1) return found;
-    }
-    return [255, 255, 255];
-  };
-  const low = [];
-  for (const element of document.querySelectorAll("body *")) {
-    const own = Array.from(element.childNodes).some((node) => node.nodeType === 3 && node.data.trim());
-    if (!own || element.closest("script, style") || !element.checkVisibility()) continue;
-    const [a, b] = [parse(getComputedStyle(element).color), paper(element)].map(luminance);
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < 4.5) low.push([element.tagName, element.className, element.textContent.slice(0, 30), ratio]);
-  }
-  return low;
-})()"""
-"""The elements with text of their own whose contrast with their background is below 4.5, the least of WCAG's AA."""
-
-
-def scheme(tab: Page, name: str) -> None:
-    tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
 
 
 def column(tab: Page, number: int, table: str = TABLE) -> list[str]:

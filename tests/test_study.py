@@ -1,5 +1,6 @@
 """Studies: which runs a definition stands for, what they cost, and how they are carried out."""
 
+import csv
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,13 +10,17 @@ import pytest
 
 from soopf_jax import study
 from soopf_jax.errors import UserError
+from soopf_jax.experiments import results
 from soopf_jax.experiments.options import Bench
 from soopf_jax.features import store_writer
+from soopf_jax.fitting import compiled
 from soopf_jax.studies import definition, outcome, planning, rows, running
 from soopf_jax.studies.opening import Openers
 from soopf_jax.studies.rows import Obstacle, Places
 from tests import tiny_parts
-from tests.planted import GRID
+from tests.faults.runs import LAYERED_PARTS
+from tests.planted import GRID, SMALL_OPTIONS
+from tests.programs import compilations
 
 TINY = Bench("tests.tiny_parts:open_substrate", "tests.tiny_parts:open_layered", assignment=("factorial",), quick=True)
 
@@ -183,3 +188,31 @@ def test_where_the_errors_lie_by_hand():
     support, operation = outcome.by_axis(fits, 0, GRID)
     assert support == pytest.approx([(8 + 0.6) / 9])
     assert operation == pytest.approx([(8 + 0.7) / 9])
+
+
+def test_a_study_goes_on_where_it_was_and_its_page_says_what_is_missing(tmp_path, monkeypatch, no_report):
+    """First one row, then the plan of two, then both: a second row of equal shape compiles nothing more."""
+    monkeypatch.setattr("soopf_jax.studies.cost.machine_rate", lambda: 1e11)
+    places = ("--out", str(tmp_path / "study"), "--cache-dir", str(tmp_path / "cache"))
+    command = (*LAYERED_PARTS, "--assignment", "learned", "--pairs-per-cell", "10", *SMALL_OPTIONS, *places)
+    page, every = tmp_path / "study" / "study.html", ("--layer", "1", "last")
+    compiled.forget()
+    with compilations() as first:
+        assert study.main([*command, "--layer", "1"]) == 0
+    assert {"init", "advance", "evaluate"} <= set(first)
+    assert "missing here" not in page.read_text()
+    page.unlink()
+    assert study.main([*command, *every, "--dry-run"]) == 0
+    assert "1 run of this study is missing here" in page.read_text()
+    with compilations() as more:
+        assert study.main([*command, *every]) == 0
+    assert not set(more) & set(first)
+    assert "missing here" not in page.read_text()
+    with (tmp_path / "study" / "study.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["layer"] for row in rows] == ["1", "last"]
+    for row in rows:
+        fits = results.load(tmp_path / "study" / row["result"]).fits
+        inj = fits["inj"][fits["selected"]].reshape(2, 9)
+        assert float(row["inj"]) == pytest.approx(inj.mean())
+        assert f">{inj.mean():.3f}<" in page.read_text()

@@ -1,7 +1,7 @@
 """What figures share: how an arm looks, how a name is written, how a map of shares is drawn."""
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,19 +62,29 @@ def share_map(axes: Axes, shares: Float[np.ndarray, "rows columns"]) -> None:
     axes.spines[:].set_visible(False)
 
 
-def heatmap(axes: Axes, shares: Float[np.ndarray, "rows columns"], digits: int = 2) -> None:
+def heatmap(
+    axes: Axes,
+    shares: Float[np.ndarray, "rows columns"],
+    digits: int = 2,
+    below: Mapping[tuple[int, int], str] | None = None,
+) -> None:
     """A map with a number in each field, unless it has too many fields.
 
-    NaN is shown as a dash. With `digits` 0 the numbers are in per cent, and 0 is left out.
+    Args:
+        axes: Where to draw.
+        shares: NaN is shown as a dash.
+        digits: With 0, the numbers are in per cent, and 0 is left out.
+        below: A few words below the number of a field, by row and column.
     """
     share_map(axes, shares)
     if max(shares.shape) > MAX_NUMBERED:
         return
     for (row, column), share in np.ndenumerate(shares):
         number = "-" if np.isnan(share) else f"{share:.{digits}f}" if digits else f"{100 * share:.0f}"
+        text = "\n".join(filter(None, [number, (below or {}).get((row, column))]))
         if number != "0":
             ink = "w" if share > 0.55 else "k"
-            axes.text(column + 0.5, row + 0.5, number, ha="center", va="center", color=ink, fontsize=8)
+            axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=ink, fontsize=8)
 
 
 def centres(count: int) -> Float[np.ndarray, " fields"]:

@@ -4,17 +4,18 @@ Equal results give equal bytes: no dates, no random names, and nothing of the us
 """
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from soopf_jax.experiments.results import Result
 from soopf_jax.grid import Grid
-from soopf_jax.report import plots
+from soopf_jax.report import html_page, plots
 from soopf_jax.report.examples import Examples, router_masks
 from soopf_jax.scoring import metrics
 
@@ -105,6 +106,27 @@ def styled() -> Iterator[None]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
         yield
+
+
+class Spot(NamedTuple):
+    """A point of a figure that leads somewhere, in the units of its axes."""
+
+    axes: Axes
+    x: float
+    y: float
+    address: str
+    text: str
+    """What the point stands for."""
+
+
+def svg_with_links(figure: Figure, spots: Sequence[Spot]) -> tuple[bytes, list[html_page.Link]]:
+    """A figure as SVG, and where its spots are on it. Call it under `styled`, as for drawing the figure."""
+    drawn = to_bytes(figure, "svg")  # places are final only after the layout of saving
+    links = []
+    for axes, x, y, address, text in spots:
+        across, up = figure.transFigure.inverted().transform(axes.transData.transform((x, y)))
+        links.append(html_page.Link(float(across), float(1 - up), address, text))
+    return drawn, links
 
 
 def render(plot: Plot) -> dict[str, bytes]:

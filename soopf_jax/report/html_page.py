@@ -2,7 +2,10 @@
 
 import base64
 import hashlib
+import re
+from collections.abc import Sequence
 from html import escape
+from typing import NamedTuple
 
 from soopf_jax.report.page_script import SCRIPT
 from soopf_jax.report.page_style import STYLE
@@ -41,11 +44,51 @@ def image(data: bytes, kind: str, alt: str, css_class: str = "") -> str:
     return f'<img{named} alt="{escape(alt)}" src="data:{kind};base64,{source}">'
 
 
-def figure(title: str, caption: str, svg: bytes) -> str:
-    """A figure in a box that scrolls by itself where the page is narrow, with its title and its caption."""
-    drawn = image(svg, "image/svg+xml", f"{title}. {caption}")
+class Link(NamedTuple):
+    """A place in a figure that leads somewhere."""
+
+    x: float
+    """The share of the figure's width that is left of it."""
+    y: float
+    """The share of the figure's height that is above it."""
+    address: str
+    text: str
+    """What the place stands for."""
+
+
+def figure(title: str, caption: str, svg: bytes, links: Sequence[Link] = ()) -> str:
+    """A figure in a box that scrolls by itself where the page is narrow, with its title and its caption.
+
+    Args:
+        title: Text.
+        caption: Text, empty where the text before several figures explains them all.
+        svg: The drawing.
+        links: Places in the drawing that can be clicked.
+    """
+    drawn = image(svg, "image/svg+xml", f"{title}. {caption}".strip())
+    if links:
+        drawn = f'<div class="drawn">{drawn}{overlay(links, *size_of(svg))}</div>'
     box = f'<div class="wide" role="region" tabindex="0" aria-label="{escape(title)}">{drawn}</div>'
-    return f"<figure><h3>{escape(title)}</h3>{box}<figcaption>{escape(caption)}</figcaption></figure>"
+    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f"<figure><h3>{escape(title)}</h3>{box}{below}</figure>"
+
+
+def overlay(links: Sequence[Link], width: float, height: float) -> str:
+    """Links over a drawing of this size. The tab key passes them by: a page has the same links in a table."""
+    places = "".join(
+        f'<a href="{escape(link.address)}" tabindex="-1"><title>{escape(link.text)}</title>'
+        f'<circle cx="{link.x * width:.1f}" cy="{link.y * height:.1f}" r="7"/></a>'
+        for link in links
+    )
+    return f'<svg class="links" aria-hidden="true" viewBox="0 0 {width:g} {height:g}">{places}</svg>'
+
+
+def size_of(svg: bytes) -> tuple[float, float]:
+    """Width and height of a drawing, as its `viewBox` has them."""
+    found = re.search(rb'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    if found is None:
+        raise ValueError("the drawing has no viewBox")
+    return float(found[1]), float(found[2])
 
 
 def details(title: str, body: str, is_open: bool = False, css_class: str = "") -> str:

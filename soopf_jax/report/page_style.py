@@ -77,6 +77,11 @@ th[aria-sort=descending] button::after { content: "\\25BC"; color: var(--ink); }
 _FIGURES = """
 figure { margin: 0 0 1.5rem; }
 figure .wide img { display: block; max-width: max(100%, 34rem); height: auto; background: #fff; border-radius: 4px; }
+.drawn { position: relative; width: fit-content; min-width: 34rem; }
+figure .drawn img { max-width: 100%; }
+.links { position: absolute; inset: 0; width: 100%; height: 100%; }
+.links circle { fill: transparent; }
+.links a:hover circle { stroke: #1a1a1a; stroke-width: 1.5; }
 .card { border-top: 1px solid var(--line); padding: .2rem 0 .8rem; }
 .row { display: flex; flex-wrap: wrap; gap: .6rem 1rem; align-items: flex-start; }
 .row figure, .reading figure { margin: 0; }

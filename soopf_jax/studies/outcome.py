@@ -15,13 +15,14 @@ from jaxtyping import Float
 
 from soopf_jax.encoders.layers import relative_depth
 from soopf_jax.experiments import results
-from soopf_jax.experiments.naming import name_run
+from soopf_jax.experiments.naming import RunName, name_run
 from soopf_jax.experiments.options import Bench
 from soopf_jax.grid import Grid
 from soopf_jax.report.confusion import axis_accuracy, confusion
 from soopf_jax.report.leaderboard_table import harmless
 from soopf_jax.runtime import atomic
 from soopf_jax.runtime.text import printable
+from soopf_jax.scoring import statistics
 from soopf_jax.scoring.statistics import json_number
 from soopf_jax.studies.rows import Obstacle, folder
 from soopf_jax.types import Json
@@ -59,6 +60,11 @@ class Outcome(NamedTuple):
     errors: Errors
     features: Mapping[str, float | None]
     """The statistics of the features and their geometry, as the result has them."""
+    name: RunName
+    """What was run, in words."""
+    grid: Grid
+    test_pairs: int
+    """The held-out pairs behind the score of a seed."""
 
     @property
     def inj(self) -> Float[np.ndarray, " seeds"]:
@@ -71,9 +77,13 @@ class Outcome(NamedTuple):
         return _per_seed(self.arm["non_injective"])
 
     @property
-    def series(self) -> str:
-        """What one line of a layer profile stands for: all but layer and data set."""
-        return self.encoder
+    def scores(self) -> dict[str, Json]:
+        """The four scores of a study, each with its mean and its interval over seeds."""
+        by_axis = {
+            name: statistics.over_seeds(per_seed, statistics.score_interval(per_seed, self.test_pairs))
+            for name, per_seed in (("support", self.support), ("operation", self.operation))
+        }
+        return {"inj": self.arm["inj"], "many_to_one": self.arm["non_injective"], **by_axis}
 
 
 def _per_seed(spread: Json) -> Float[np.ndarray, " seeds"]:
@@ -100,20 +110,23 @@ def outcomes(found: Mapping[Bench, Json | Obstacle], runs: Path, depths: Mapping
             support, operation = by_axis(result.fits, number, grid)
             made.append(
                 Outcome(
-                    run.dataset_name,
-                    run.encoder_name,
-                    run.layer,
-                    relative_depth(run.layer, deepest),
-                    name.readout,
-                    arm["assignment"],
-                    name.objective,
-                    name.protocol,
-                    folder(run),
-                    arm,
-                    support,
-                    operation,
-                    errors_of(result.fits, number, grid),
-                    numbers_of(document["provenance"]["features"]),
+                    dataset=run.dataset_name,
+                    encoder=run.encoder_name,
+                    layer=run.layer,
+                    depth=relative_depth(run.layer, deepest),
+                    readout=name.readout,
+                    assignment=arm["assignment"],
+                    objective=name.objective,
+                    protocol=name.protocol,
+                    folder=folder(run),
+                    arm=arm,
+                    support=support,
+                    operation=operation,
+                    errors=errors_of(result.fits, number, grid),
+                    features=numbers_of(document["provenance"]["features"]),
+                    name=name,
+                    grid=grid,
+                    test_pairs=pairs_of_a_seed(result.fits, number),
                 )
             )
     return made
@@ -134,6 +147,12 @@ def by_axis(
         pairs.append([axis.mean() for axis in axis_accuracy(confusion(of_seed, arm, grid), grid)])
     support, operation = np.array(pairs).T
     return support, operation
+
+
+def pairs_of_a_seed(fits: Mapping[str, np.ndarray], arm: int) -> int:
+    """The held-out pairs behind the score of one seed of an arm."""
+    counted = (fits["arm"] == arm) & fits["selected"] & (fits["held_out"] >= 0)
+    return int(fits["test_counts"][counted].sum()) // max(1, len(np.unique(fits["seed"][counted])))
 
 
 def errors_of(fits: Mapping[str, np.ndarray], arm: int, grid: Grid) -> Errors:

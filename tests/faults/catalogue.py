@@ -31,6 +31,7 @@ CATALOGUE = {
         Fault(kills.encoding, short=1, long=20, cheap=False),
         Fault(kills.fitting, short=1, long=10),
         Fault(kills.report_writing, short=1, long=10, cheap=False),
+        Fault(kills.study, short=2, long=10, cheap=False),
         Fault(kills.every_step_of_saving, short=1, long=1),
         Fault(disks.full_disk_for_features, short=2, long=20),
         Fault(disks.full_disk_for_results, short=1, long=12, cheap=False),

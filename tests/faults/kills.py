@@ -11,7 +11,7 @@ import numpy as np
 from tests.faults import runs
 from tests.faults.runs import bench_here, content, end, finished_groups, kill, start, work_of
 from tests.faults.tally import Tally
-from tests.planted import SMALL
+from tests.planted import SMALL, SMALL_OPTIONS
 
 BLOCKS = 40
 """The number of blocks of the store. A block has 32 pairs."""
@@ -106,6 +106,55 @@ def last_fit(process: subprocess.Popen[str]) -> None:
     for line in process.stderr:
         if line.startswith("learned: INJ"):
             return
+
+
+def study(folder: Path, kills: int, rng: np.random.Generator) -> Tally:
+    """Kill a study of two rows at random moments. It must end with the same bytes as one that nobody disturbs.
+
+    A study that ends before its moment comes is compared too, and the next kills hit a new one.
+    """
+    tally = Tally("SIGKILL during a study")
+    begin = time.monotonic()
+    tally.problems += filter(None, [end(start_study(folder / "whole")).failure()])
+    seconds = time.monotonic() - begin
+    number = done = 0
+    while done < kills:
+        out = folder / f"killed-{number}"
+        before, process, moment = finished_rows(out), start_study(out), time.monotonic() + rng.uniform(0, seconds)
+        wait_until(lambda moment=moment: time.monotonic() >= moment, process)
+        if process.poll() is None:
+            kill(process)
+            tally.record(lost=not before.items() <= finished_rows(out).items())
+            done += 1
+        else:
+            tally.record([end(process).failure()], wrong=studies_differ(out, folder / "whole"))
+            number += 1
+    out, before = folder / f"killed-{number}", finished_rows(folder / f"killed-{number}")
+    tally.record(
+        [end(start_study(out)).failure()],
+        wrong=studies_differ(out, folder / "whole"),
+        lost=not before.items() <= finished_rows(out).items(),
+    )
+    return tally
+
+
+def start_study(out: Path) -> subprocess.Popen[str]:
+    """Start a study of two layers, whose encoder takes its time. Its features are beside its folder."""
+    rows = ("--layer", 1, "last", "--assignment", "learned", "--pairs-per-cell", 10, "--set", "checkpoint_seconds=0")
+    places = ("--out", out, "--cache-dir", out.with_name(out.name + "-cache"))
+    return start("soopf_jax.study", *runs.LAYERED_PARTS, *rows, *SMALL_OPTIONS, *places, TINY_DELAY=0.1)
+
+
+def finished_rows(out: Path) -> dict[str, int]:
+    """name -> inode of the fits of every finished row of a study. A row that is done again gets another inode."""
+    return {path.parent.name: path.stat().st_ino for path in out.glob("[!.]*/fits.npz")}
+
+
+def studies_differ(out: Path, whole: Path) -> bool:
+    """Whether the fits of some row, the table or the page of two studies have different bytes."""
+    names = [path.relative_to(whole) for path in (*whole.glob("*/fits.npz"), whole / "study.csv", whole / "study.html")]
+    assert len(names) == 2 + 2
+    return any((out / name).read_bytes() != (whole / name).read_bytes() for name in names)
 
 
 def every_step_of_saving(folder: Path, kills: int, rng: np.random.Generator) -> Tally:

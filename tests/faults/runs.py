@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 SMALL = ("--assignment", "learned", *SMALL_OPTIONS)
 """The arm and the protocol of most runs. They share them, so their programs are compiled only once."""
 TINY_PARTS = ("--dataset", "tests.tiny_parts:open_substrate", "--encoder", "tests.tiny_parts:open_encoder")
+LAYERED_PARTS = (*TINY_PARTS[:-1], "tests.tiny_parts:open_layered")
 
 
 class Ended(NamedTuple):
