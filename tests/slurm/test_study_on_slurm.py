@@ -86,7 +86,7 @@ def test_cancelled_killed_and_requeued_jobs_end_with_the_bits_of_a_local_study(s
     log = next((out / "slurm" / "1").glob("*_1_0_log.out")).read_text()
     assert "steps of factorial; run the same command again to go on" in log, "it has kept a checkpoint"
     assert "Requeued job" in log
-    assert log.count("-m soopf_jax study") == 2, "it was started again"
+    assert log.count("-m soopf_jax study") >= 2, "it was started again"
 
     assert study.main([*STUDY, *cache, "--out", str(local)]) == 0
     for row in rows:
