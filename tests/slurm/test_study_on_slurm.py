@@ -114,5 +114,5 @@ def test_a_row_that_fails_is_named_with_its_log_and_the_others_go_on(slurm, tmp_
     assert [len(job) for job in jobs] == [2]
     (line,) = [line for line in told.err.splitlines() if line.startswith("not run: ")]
     assert "its job has ended without a result (not done: " in line
-    log = Path(line.partition("see ")[2].partition(";")[0])
+    log = Path(line.rpartition("see ")[2].partition(";")[0])
     assert "broken on purpose" in log.read_text()
