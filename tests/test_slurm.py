@@ -185,7 +185,7 @@ def test_a_failure_is_told_with_its_log(tmp_path, capsys):
     log = tmp_path / "7_0_log.out"
     log.write_text("error: one; do\nstudy\nerror: no space left; free some\nlast\n")
     obstacle = slurm._why("row", slurm_queue.Row(slurm_queue.FAILED, log))
-    assert obstacle.reason == "its job has ended without a result (no space left; free some)"
+    assert obstacle.reason == "its job has ended without a result (no space left)"
     assert f"see {log}" in capsys.readouterr().err
     assert (
         slurm._why("row", slurm_queue.Row(slurm_queue.FAILED, None)).reason == "its job was cancelled before it began"

@@ -101,7 +101,7 @@ def _why(name: str, row: Row) -> Obstacle:
         reason, remedy = "its job was cancelled before it began", "the same command submits it again"
     else:
         errors = [line for line in row.log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
-        said = f" ({errors[-1].removeprefix('error: ')})" if errors else ""
+        said = f" ({errors[-1].removeprefix('error: ').partition(';')[0]})" if errors else ""
         reason, remedy = f"its job has ended without a result{said}", f"see {row.log}; the same command goes on"
     print(f"not run: {name}: {reason}; {remedy}", file=sys.stderr, flush=True)
     return Obstacle(reason, (f"{name}: {remedy}",))

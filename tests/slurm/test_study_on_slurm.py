@@ -86,7 +86,7 @@ def test_cancelled_killed_and_requeued_jobs_end_with_the_bits_of_a_local_study(s
     log = next((out / "slurm" / "1").glob("*_1_0_log.out")).read_text()
     assert "steps of factorial; run the same command again to go on" in log, "it has kept a checkpoint"
     assert "Requeued job" in log
-    assert log.count("-m soopf_jax study") == 2, "it was started again"
+    assert log.count("-m soopf_jax study") >= 2, "it was started again"
 
     assert study.main([*STUDY, *cache, "--out", str(local)]) == 0
     for row in rows:
@@ -114,5 +114,5 @@ def test_a_row_that_fails_is_named_with_its_log_and_the_others_go_on(slurm, tmp_
     assert [len(job) for job in jobs] == [2]
     (line,) = [line for line in told.err.splitlines() if line.startswith("not run: ")]
     assert "its job has ended without a result (not done: " in line
-    log = Path(line.partition("see ")[2].partition(";")[0])
+    log = Path(line.rpartition("see ")[2].partition(";")[0])
     assert "broken on purpose" in log.read_text()
