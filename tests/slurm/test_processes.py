@@ -115,6 +115,6 @@ def test_srun_starts_one_run_in_two_processes(slurm, tmp_path, cache, undisturbe
     for name in ("seed", "held_out", "restart", "failed"):
         np.testing.assert_array_equal(two[name], one[name])
     for name in ("C_sup", "C_op", "Q"):
-        np.testing.assert_allclose(two[name], one[name], atol=1e-3, err_msg=name)
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-4, err_msg=name)  # float32 rounding, 200 steps
     for name in ("validation", "inj", "non_injective"):
         assert np.abs(two[name] - one[name]).mean() < 0.01, name
