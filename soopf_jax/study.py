@@ -182,28 +182,32 @@ def run(asked: Study) -> None:
     Raises:
         UserError: The study cannot be read, a folder cannot be written, or a row of --only failed.
     """
-    from soopf_jax.studies import cost, definition, outcome, page, planning, sheets
-    from soopf_jax.studies.opening import Openers
-    from soopf_jax.studies.rows import Obstacle, Places, folder
+    from soopf_jax.runtime import progress
+
+    with progress.shown(), progress.phase("loading JAX"):
+        from soopf_jax.studies import cost, definition, outcome, page, planning, sheets
+        from soopf_jax.studies.opening import Openers
+        from soopf_jax.studies.rows import Obstacle, Places, folder
 
     given = options_of(asked)
     if asked.init:
         write_example(Path(asked.file), definition.EXAMPLE)
         return
     out, openers = Path(asked.out), Openers()
-    products = definition.read_file(Path(asked.file), given) if asked.file else [given]
-    rows = definition.rows_of(products, openers.depth)
-    atomic.check_writable(out / "run")
     places = Places(out, asked.data_root, asked.cache_dir)
-    planned = planning.plan(
-        dict.fromkeys(rows, ()),
-        places,
-        cost.machine_rate(),
-        asked.max_hours,
-        planning.beside(asked.only, rows),
-        openers,
-        here=asked.launcher == LOCAL,
-    )
+    products = definition.read_file(Path(asked.file), given) if asked.file else [given]
+    with progress.shown(), progress.phase("planning"):
+        rows = definition.rows_of(products, openers.depth)
+        atomic.check_writable(out / "run")
+        planned = planning.plan(
+            dict.fromkeys(rows, ()),
+            places,
+            cost.machine_rate(),
+            asked.max_hours,
+            planning.beside(asked.only, rows),
+            openers,
+            here=asked.launcher == LOCAL,
+        )
     shown = [p for p in planned if not asked.only or folder(p.run) in asked.only]
     print(sheets.text(planning.plan_sheet(shown)), flush=True)
     found = carry_out(asked, planned, shown, places, openers)
@@ -212,12 +216,13 @@ def run(asked: Study) -> None:
         if failed := [f"{name} ({missing[name]})" for name in asked.only if name in missing]:
             raise UserError(f"not done: {', '.join(failed)}; see above")
         return
-    arms = outcome.outcomes(found, out, {row.encoder_name: openers.depth(row.encoder_name) for row in rows})
     done = f"{len(found) - len(missing)} of {len(found)} runs are done, {len(missing)} are missing"
-    if arms:
-        outcome.write(arms, out)
-        page.write(arms, missing, out)
-        done += f": {out}/{page.NAME} and {out}/study.csv"
+    with progress.shown(), progress.phase("writing the page"):
+        arms = outcome.outcomes(found, out, {row.encoder_name: openers.depth(row.encoder_name) for row in rows})
+        if arms:
+            outcome.write(arms, out)
+            page.write(arms, missing, out)
+            done += f": {out}/{page.NAME} and {out}/study.csv"
     print(done)
 
 
