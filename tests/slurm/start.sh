@@ -20,7 +20,7 @@ SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort=$port
 SlurmdPort=$((port > 60000 ? port - 1 : port + 1))
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
-AuthInfo=socket=$folder/munge/socket,cred_expire=5
+AuthInfo=socket=$folder/munge/socket,cred_expire=15
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation=$folder/state
