@@ -5,7 +5,6 @@ stopped.
 """
 
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -130,7 +129,7 @@ def run(options: Options) -> None:
             files = {DOCUMENT: text.encode(), "census.npz": npz_bytes(census.columns), **report.files(census)}
             for name, data in files.items():
                 (folder / name).write_bytes(data)
-        shutil.rmtree(work)
+        atomic.remove(work)
     print(f"{report.text(census.document)}\n\ncensus: {out}/{DOCUMENT}  report: {out}/report.html")
 
 

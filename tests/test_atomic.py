@@ -46,6 +46,25 @@ def test_a_lock_is_refused_or_waited_for_while_another_holds_it(tmp_path, capsys
     assert capsys.readouterr().err == "busy\n"
 
 
+def test_a_folder_is_removed_although_another_process_makes_its_lock_meanwhile(tmp_path, monkeypatch):
+    work, rmdir = tmp_path / "work", os.rmdir
+    work.mkdir()
+    (work / atomic.LOCK).touch()
+
+    def another_is_quicker(*args, **options):
+        work.mkdir(exist_ok=True)
+        (work / atomic.LOCK).touch()
+        rmdir(*args, **options)
+
+    monkeypatch.setattr(os, "rmdir", another_is_quicker)
+    atomic.remove(work)
+    assert [path.name for path in tmp_path.iterdir()] == ["work"], "that of the other process"
+    monkeypatch.undo()
+    atomic.remove(work)
+    atomic.remove(work)
+    assert not list(tmp_path.iterdir())
+
+
 def test_clearing_a_folder_keeps_its_lock(tmp_path):
     (tmp_path / "group").mkdir()
     for name in ("plan.json", "group/part", atomic.LOCK):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -221,7 +220,7 @@ def _finish(run: OpenedRun, session: Session, out: str | Path | None, progress: 
     data = run.load(_bar("images") if progress else None)
     with working_on(folder, run.config, resume=True) as (work, waited):
         if waited and (done := _finished(folder, session)):
-            shutil.rmtree(work, ignore_errors=True)
+            atomic.remove(work)
             return done
         found, examples = train_and_save(run, data, session._replace(work=work), folder, replace=False)
         loggers.log(log, found)

@@ -6,7 +6,6 @@ stdout. Every process of a distributed run goes through the same steps, and the 
 
 import contextlib
 import io
-import shutil
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -65,7 +64,7 @@ def _carry_out(bench: Bench, bar: ProgressBar | None, given: Given | None) -> No
     tell(summary.headline(config, run.experiment.label(run.protocol), data.table.grid.n_cells))
     with working_on(out, config, bench.resume) as (work, waited):
         if devices.agreed(waited and already_done(out, config, bench.overwrite, bench.keep, width)):
-            shutil.rmtree(work, ignore_errors=True)
+            atomic.remove(work)
             return
         result, _ = train_and_save(run, data, session_of(bench, work, config, bar), out, bench.overwrite)
     if devices.is_main():
@@ -96,7 +95,7 @@ def train_and_save(
     with progress.phase("writing the report"):
         examples = pictures(run.inputs[0], result)
         results.save(result, out, page.pages(result, examples), replace, within=session.work)
-    shutil.rmtree(session.work)
+    atomic.remove(session.work)
     return result, examples
 
 

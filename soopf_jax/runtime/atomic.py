@@ -97,6 +97,20 @@ def only_process(folder: Path, waiting: str) -> AbstractContextManager[bool]:
     return locked(folder / LOCK, waiting)
 
 
+def remove(folder: Path) -> None:
+    """Remove a folder in which this process holds the lock.
+
+    It is renamed first. A process that waits for the lock would otherwise make its file again while the folder is being
+    emptied. If the folder is gone already, nothing is done.
+    """
+    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}."))
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(folder, aside)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
 def clear(folder: Path) -> None:
     """Remove everything in a folder except its lock file."""
     for path in folder.iterdir():
