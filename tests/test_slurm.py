@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -231,18 +232,20 @@ except KeyboardInterrupt:
     pathlib.Path({str(kept)!r}).touch()
 """
     words = [sys.executable, "-c", program]
-    job = Command(words)
+    job, sleep, asked, again = Command(words), time.sleep, [], []
 
     def leave(seconds):
-        if (tmp_path / "began").exists() and not kept.exists():
-            again = job.checkpoint()
-            assert again.function.words == words
-            assert kept.exists()
+        """The job is asked to leave once, although waiting for its command sleeps as well."""
+        sleep(seconds)
+        if (tmp_path / "began").exists() and not asked:
+            asked.append(True)
+            again.append(job.checkpoint())
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("soopf_jax.studies.job.time.sleep", leave)
         job()
     assert kept.exists()
+    assert [one.function.words for one in again] == [words]
 
 
 def test_a_pickled_job_holds_its_words_alone():
