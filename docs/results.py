@@ -227,6 +227,8 @@ TABLES = {
     "alignments": ResultTable([DEFAULT, Bench("mujoco"), *FULL_VIT], alignments),
 }
 """By name, in the order in which their runs are done."""
+OF_FIGURE = ("study-vit", "study-random", "study-pixels")
+"""The tables whose runs the figure of the sensitivity study shows. Like a table, it is made when it is complete."""
 
 
 # -------------------------------------------------------------------------------------------- runs and pages
@@ -271,7 +273,7 @@ def run(asked: Results) -> None:
     for page in PAGES:
         path = ROOT / page
         atomic.write_bytes(path, filled(path.read_text(), found).encode())
-    if not any(isinstance(found[wanted], Obstacle) for wanted in TABLES["study-vit"].runs):
+    if not any(number_missing(TABLES[name], found) for name in OF_FIGURE):
         studies = [(ENCODERS.get(encoder, encoder), default) for encoder, default in STUDIES.items()]
         draw(studies, found, ROOT / "assets")
     print("\n".join(missing_runs(found)), file=sys.stderr)
@@ -307,9 +309,9 @@ def read(wanted: Bench) -> Json | Obstacle:
 def filled(page: str, found: Found) -> str:
     """The page with every table that it has a place for and whose runs are all there."""
     for name, table in TABLES.items():
-        of_table = {wanted: found[wanted] for wanted in table.runs}
-        if any(isinstance(document, Obstacle) for document in of_table.values()):
+        if number_missing(table, found):
             continue
+        of_table = {wanted: found[wanted] for wanted in table.runs}
         begin, end = f"<!-- results {name} -->\n", "<!-- end -->"
         before, found_begin, rest = page.partition(begin)
         if found_begin:
@@ -318,12 +320,16 @@ def filled(page: str, found: Found) -> str:
     return page
 
 
+def number_missing(table: ResultTable, found: Found) -> int:
+    """How many runs of a table were not done."""
+    return sum(isinstance(found[wanted], Obstacle) for wanted in table.runs)
+
+
 def missing_runs(found: Found) -> list[str]:
     """A line for every table that cannot be written yet."""
     lines = []
     for name, table in TABLES.items():
-        missing = sum(isinstance(found[wanted], Obstacle) for wanted in table.runs)
-        if missing:
+        if missing := number_missing(table, found):
             lines.append(f"{name}: {missing} of {len(table.runs)} runs are missing; the table stays as it is")
     return lines
 
