@@ -35,7 +35,7 @@ from soopf_jax.types import Json
 DATASETS = ("shapes3d-lite", "mujoco")
 VIT = "hf:../shared/encoders/vits14-imgfocus"
 """A pretrained ViT-S/14."""
-SIZE = (5, 2, 500)
+SIZE = (5, 2, 300)
 """Seeds, restarts and steps."""
 VIT_PAIRS = 120
 """Pairs of each cell for a ViT, to save encoding."""

@@ -12,7 +12,7 @@ from jax.experimental import multihost_utils
 
 from soopf_jax.fitting import assignments, devices, objectives
 from soopf_jax.fitting.arm import Arm
-from soopf_jax.fitting.group import layout_of_group, make_group
+from soopf_jax.fitting.group import LAYOUT_OF_GROUP, make_group
 from soopf_jax.fitting.prepare import prepare_table
 from soopf_jax.fitting.program import advance, evaluate, init
 from soopf_jax.fitting.protocol import Protocol, leave_one_cell_out
@@ -41,7 +41,7 @@ def main(out: str) -> None:
     (rows,), (mesh,) = groups_and_meshes(fits, len(fits.seed), 1)
     spec = Job(ARM, table, prepared, PROTOCOL, fits).training(mesh)
     host_group = make_group(table, ARM, PROTOCOL, fits, rows.row)
-    group = devices.put(host_group, mesh, layout_of_group(host_group))
+    group = devices.put(host_group, mesh, LAYOUT_OF_GROUP)
     state = init(spec, group)
     columns = leaves("before", state.params)
     compiled = advance.compiled(spec, state, prepared, group, np.int32(0), np.int32(0))

@@ -271,7 +271,8 @@ class StoredLike:
 def diagnosed(params, region):
     """The sums of the fits of FITS with these parameters of the readout."""
     group = make_group(TABLE, ARM, PROTOCOL, FITS, ROWS)
-    state = FitState({"readout": params, "assignment": {}}, {}, jnp.ones((2, 2), bool))
+    params = {"readout": params, "assignment": {}}
+    state = FitState(params, SPEC.optimiser.init(params), jnp.ones((2, 2), bool))
     return jax.device_get(diagnose(SPEC, state, prepared(), region, group))
 
 

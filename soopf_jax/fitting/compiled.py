@@ -7,7 +7,6 @@ program, whichever arm, run or lane it comes from. Each device gets its share of
 
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -22,8 +21,8 @@ from soopf_jax.runtime.progress import phase
 
 Spec = Any
 """What a program depends on besides the shapes of its arrays: a hashable NamedTuple with a field `mesh`."""
-Layout = PartitionSpec | Callable[[Any], Any]
-"""How an argument or a result lies on the mesh: one spec for all leaves, or a function that gives each leaf its own."""
+Layout = Any
+"""How an argument or a result lies on the mesh: a PartitionSpec, or a tree with one for each part."""
 
 _compiled: dict[Any, jax.stages.Compiled] = {}
 """Every program of this process, by function, spec and shapes."""
@@ -75,41 +74,31 @@ class Program:
 
     def shapes(self, spec: Spec, *args: PyTree) -> PyTree:
         """The shapes of the program's results for arguments of these shapes. Nothing is compiled."""
-        return jax.eval_shape(lambda *args: self._on_one_device(spec, *args), *args)
-
-    def _on_one_device(self, spec: Spec, *args: Any) -> Any:
-        """The function itself, which may ask for the platform that it is traced for."""
-        with tracing_for(spec.mesh):
-            return self._function(spec, *args)
+        found = self._traced(spec, args).out_info
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), found)
 
     def _compile(self, spec: Spec, args: PyTree) -> jax.stages.Compiled:
+        options = devices.compiler_options(spec.mesh, self._once)
+        with phase(f"compiling {self.__name__}"):
+            return self._traced(spec, args).lower().compile(compiler_options=options)
+
+    def _traced(self, spec: Spec, args: PyTree) -> jax.stages.Traced:
+        """The program for arrays of these shapes as JAX's expression. JAX keeps it, so it is traced once."""
+
         def struct(leaf: Any, where: PartitionSpec) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(spec.mesh, where))
 
-        structs = jax.tree.map(struct, args, self._layout_of_arguments(args))
-        options = devices.compiler_options(spec.mesh, self._once)
-        with phase(f"compiling {self.__name__}"):
-            return self.jitted.lower(spec, *structs).compile(compiler_options=options)
+        return self.jitted.trace(spec, *jax.tree.map(struct, args, jax.tree.broadcast(self._takes, args)))
 
     def _spread(self, spec: Spec, *args: Any) -> Any:
-        """The function on each device's share of the fits."""
+        """The function on each device's share of the fits. It may ask for the platform that it is traced for."""
 
-        on_one_device = partial(self._on_one_device, spec)
-        takes = self._layout_of_arguments(args)
-        gives = self._gives
-        if not isinstance(gives, PartitionSpec):
-            gives = gives(jax.eval_shape(on_one_device, *args))
+        def on_one_device(*args: Any) -> Any:
+            with tracing_for(spec.mesh):
+                return self._function(spec, *args)
+
+        takes, gives = self._takes, self._gives
         return jax.shard_map(on_one_device, mesh=spec.mesh, in_specs=takes, out_specs=gives, check_vma=False)(*args)
-
-    def _layout_of_arguments(self, args: PyTree) -> Any:
-        """A PartitionSpec for every leaf of the arguments."""
-
-        def layout(given: Layout, arg: PyTree) -> Any:
-            if isinstance(given, PartitionSpec):
-                return jax.tree.map(lambda _: given, arg)
-            return given(arg)
-
-        return tuple(layout(given, arg) for given, arg in zip(self._takes, args, strict=True))
 
 
 def program(*takes: Layout, gives: Layout, **options: Any) -> Callable[[Callable[..., Any]], Program]:

@@ -168,8 +168,7 @@ def put(tree: PyTree, mesh: Mesh, spec: PartitionSpec | PyTree) -> PyTree:
         array = np.asarray(leaf)
         return jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda index: array[index])
 
-    specs = jax.tree.map(lambda _: spec, tree) if isinstance(spec, PartitionSpec) else spec
-    return jax.tree.map(one, tree, specs)
+    return jax.tree.map(one, tree, jax.tree.broadcast(spec, tree))
 
 
 def to_host(tree: PyTree) -> PyTree:

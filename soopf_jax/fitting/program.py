@@ -21,7 +21,7 @@ from soopf_jax.fitting.arm import Arm
 from soopf_jax.fitting.blocks import in_blocks
 from soopf_jax.fitting.compiled import program
 from soopf_jax.fitting.devices import BY_FIT, EVERYWHERE
-from soopf_jax.fitting.group import Group, layout_of_group
+from soopf_jax.fitting.group import LAYOUT_OF_GROUP, Group
 from soopf_jax.fitting.prepare import PAIRS_AT_ONCE, PreparedTable
 from soopf_jax.fitting.protocol import Protocol
 from soopf_jax.fitting.stats import FitOutcome, FitStats, fit_stats
@@ -62,15 +62,15 @@ class FitState(NamedTuple):
     """False from the first non-finite loss or gradient on: that fit is frozen, the others go on undisturbed."""
 
 
-def layout_of_state(state: FitState) -> PyTree:
-    """How the state of a group lies on the mesh."""
-    return jax.tree.map(lambda leaf: BY_FIT if leaf.ndim else EVERYWHERE, state)
+_of_adam: Any = (optax.ScaleByAdamState(EVERYWHERE, BY_FIT, BY_FIT), optax.EmptyState())
+LAYOUT_OF_STATE: Any = FitState._make([BY_FIT, _of_adam, BY_FIT])
+"""How the state of a group lies on the mesh: all but Adam's count of steps by fit."""
 
 
 # ------------------------------------------------------------------------------------------------- the programs
 
 
-@program(layout_of_group, gives=layout_of_state, once=True)
+@program(LAYOUT_OF_GROUP, gives=LAYOUT_OF_STATE, once=True)
 def init(spec: Training, group: Group) -> FitState:
     """The state of a group's fits before the first step."""
     fits_of_seed = jax.vmap(partial(init_fit, spec), in_axes=(None, 0, 0, 0))
@@ -79,8 +79,8 @@ def init(spec: Training, group: Group) -> FitState:
 
 
 @program(
-    layout_of_state, EVERYWHERE, layout_of_group, EVERYWHERE, EVERYWHERE,
-    gives=lambda out: (layout_of_state(out[0]), BY_FIT), donate_argnums=1,
+    LAYOUT_OF_STATE, EVERYWHERE, LAYOUT_OF_GROUP, EVERYWHERE, EVERYWHERE,
+    gives=(LAYOUT_OF_STATE, BY_FIT), donate_argnums=1,
 )  # fmt: skip
 def advance(
     spec: Training, state: FitState, table: PreparedTable, group: Group, start: Int[Array, ""], stop: Int[Array, ""]
@@ -97,7 +97,7 @@ def advance(
     return state, total / (stop - start)
 
 
-@program(layout_of_state, EVERYWHERE, layout_of_group, gives=BY_FIT)
+@program(LAYOUT_OF_STATE, EVERYWHERE, LAYOUT_OF_GROUP, gives=BY_FIT)
 def evaluate(spec: Training, state: FitState, table: PreparedTable, group: Group) -> FitStats:
     """Statistics of trained fits, with (seeds, fits) in front."""
     evaluate_seeds = jax.vmap(partial(evaluate_seed, spec), in_axes=(0, 0, None, 0, 0, 0))
@@ -105,7 +105,7 @@ def evaluate(spec: Training, state: FitState, table: PreparedTable, group: Group
         return evaluate_seeds(state.params, state.alive, table, group.role, group.held_out, group.labels)
 
 
-@program(layout_of_state, EVERYWHERE, gives=BY_FIT)
+@program(LAYOUT_OF_STATE, EVERYWHERE, gives=BY_FIT)
 def energies(spec: Training, state: FitState, table: PreparedTable) -> Float[Array, "seeds fits pairs cells"]:
     """Normalised energies of all pairs of any table."""
     with spec.precision:

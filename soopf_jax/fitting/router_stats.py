@@ -5,6 +5,7 @@ IoU and agreement. Masks stay on the device, a block of pairs at a time; only sm
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,9 +16,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from soopf_jax.fitting.blocks import in_blocks
 from soopf_jax.fitting.compiled import program
 from soopf_jax.fitting.devices import BY_FIT, EVERYWHERE
-from soopf_jax.fitting.group import Group, layout_of_group
+from soopf_jax.fitting.group import LAYOUT_OF_GROUP, Group
 from soopf_jax.fitting.prepare import PAIRS_AT_ONCE, PreparedTable
-from soopf_jax.fitting.program import FitState, Training, layout_of_state
+from soopf_jax.fitting.program import LAYOUT_OF_STATE, FitState, Training
 from soopf_jax.fitting.protocol import OPTIMISATION, UNUSED
 from soopf_jax.types import AnyArray, Dims, Readout
 
@@ -58,7 +59,7 @@ class RouterState(NamedTuple):
     """-sum_s M_s log M_s / log S: 1 where the slots share every patch equally, 0 where each patch has one slot."""
 
 
-@program(layout_of_state, EVERYWHERE, gives=BY_FIT)
+@program(LAYOUT_OF_STATE, EVERYWHERE, gives=BY_FIT)
 def router_state(spec: Training, state: FitState, table: PreparedTable) -> RouterState:
     """The state of the routers of some fits, with (seeds, fits) in front; the readout must have masks."""
     blocks = in_blocks(len(table.cell), PAIRS_AT_ONCE)
@@ -104,7 +105,7 @@ def diagnose(spec: Training, state: FitState, table: PreparedTable, region: Any,
     return router_sums(spec, state, table, region[:].astype(np.float32), group)
 
 
-@program(layout_of_state, EVERYWHERE, EVERYWHERE, layout_of_group, gives=BY_FIT)
+@program(LAYOUT_OF_STATE, EVERYWHERE, EVERYWHERE, LAYOUT_OF_GROUP, gives=BY_FIT)
 def router_sums(
     spec: Training, state: FitState, table: PreparedTable, region: Float[Array, "pairs patches supports"], group: Group
 ) -> RouterStats:
@@ -191,9 +192,11 @@ def _total(stats: RouterStats) -> RouterStats:
 
 def has_masks(readout: Readout, table: PreparedTable, dims: Dims) -> bool:
     """Whether there is a router to diagnose; nothing is computed."""
+    return masks_of_first.eval_shape(readout, dims, table.inputs) is not None
 
-    def masks_of_first(inputs: PyTree) -> Any:
-        pair = jax.tree.map(lambda column: column[0], inputs)
-        return readout.apply(readout.init(jax.random.key(0), dims), pair, jnp.float32(1.0)).masks
 
-    return jax.eval_shape(masks_of_first, table.inputs) is not None
+@partial(jax.jit, static_argnums=(0, 1))
+def masks_of_first(readout: Readout, dims: Dims, inputs: PyTree) -> Any:
+    """The masks of a first pair."""
+    pair = jax.tree.map(lambda column: column[0], inputs)
+    return readout.apply(readout.init(jax.random.key(0), dims), pair, jnp.float32(1.0)).masks

@@ -15,7 +15,7 @@ from soopf_jax.fitting import kernels, targets
 from soopf_jax.fitting.arm import Arm
 from soopf_jax.fitting.assignments import LEARNED
 from soopf_jax.fitting.devices import mesh_for, put, to_host
-from soopf_jax.fitting.group import layout_of_group, make_group
+from soopf_jax.fitting.group import LAYOUT_OF_GROUP, make_group
 from soopf_jax.fitting.objectives import CORE
 from soopf_jax.fitting.prepare import dims_of, prepare_table
 from soopf_jax.fitting.program import Training, advance, energies, init
@@ -86,7 +86,7 @@ def train_briefly(table: FeatureTable, device: jax.Device, protocol: Protocol) -
     prepared = prepare_table(table, READOUT, mesh=mesh)
     rows = np.arange(len(fits.seed))[None]
     on_host = make_group(table, ARM, protocol, fits, rows)
-    group: Any = put(on_host, mesh, layout_of_group(on_host))
+    group: Any = put(on_host, mesh, LAYOUT_OF_GROUP)
     state = init(spec, group)
     before = to_host(energies(spec, state, prepared))
     half = np.int32(protocol.steps // 2)

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from soopf_jax.fitting import devices, footprint, schedule, unfinished
 from soopf_jax.fitting.arm import Arm
 from soopf_jax.fitting.checkpoint import Checkpoints
-from soopf_jax.fitting.group import Group, layout_of_group, make_group
+from soopf_jax.fitting.group import LAYOUT_OF_GROUP, Group, make_group
 from soopf_jax.fitting.kept import columns_to_keep, without_beaten_restarts
 from soopf_jax.fitting.lanes import Check, side_by_side
 from soopf_jax.fitting.prepare import PreparedTable, dims_of
@@ -224,7 +224,7 @@ class GroupOfFits:
         self.job, self.lane, self.test, self.keep = job, lane, test, keep
         self.n_fits = int(rows.real.sum())
         host = job.group(rows.row)
-        self.group: Group = devices.put(host, lane.spec.mesh, layout_of_group(host))
+        self.group: Group = devices.put(host, lane.spec.mesh, LAYOUT_OF_GROUP)
 
     @cached_property
     def bounds(self) -> list[int]:
