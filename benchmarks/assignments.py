@@ -15,7 +15,7 @@ import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,10 +35,11 @@ from soopf_jax.types import Json
 DATASETS = ("shapes3d-lite", "mujoco")
 VIT = "hf:../shared/encoders/vits14-imgfocus"
 """A pretrained ViT-S/14."""
-SIZE = (5, 2, 300)
-"""Seeds, restarts and steps."""
-VIT_PAIRS = 120
-"""Pairs of each cell for a ViT, to save encoding."""
+SIZE = {"pixels": (5, 2, 1000, 0)}
+"""Seeds, restarts, steps and pairs of each cell (0: all) by encoder. The trials of `searched` have a tenth of the
+steps."""
+SHORT = (5, 2, 300, 120)
+"""The same for a ViT, for which a step takes ten times as long."""
 PAIRS = tuple(f"{dataset}/{encoder}" for encoder in ("pixels", "random-vit-s", VIT) for dataset in DATASETS)
 LEARNED, SEARCHED = "learned", "searched"
 ASSIGNMENTS = ("factorial", LEARNED, "learned-sinkhorn", "matched", SEARCHED)
@@ -58,12 +59,12 @@ class Options:
     """The assignments."""
     equal_budget: bool = True
     """Also train learned with as many fit-steps as searched takes."""
-    seeds: int = SIZE[0]
-    """The number of seeds for every pair."""
-    restarts: int = SIZE[1]
-    """The number of restarts for every pair."""
-    steps: int = SIZE[2]
-    """The number of steps for every pair."""
+    seeds: int | None = None
+    """The number of seeds for every pair. Default: 5."""
+    restarts: int | None = None
+    """The number of restarts for every pair. Default: 2."""
+    steps: int | None = None
+    """The number of steps for every pair. Default: 1,000 with pixels, 300 with any other encoder."""
     pairs_per_cell: int | None = None
     """Pairs of each cell. Default: all of them with pixels, 120 with any other encoder."""
     query_sd: float = Choices.query_sd
@@ -84,9 +85,10 @@ def main(args: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if args is None else args)
     options = cli.parse(Options, "benchmarks.assignments", arguments, Options())
     runs = {pair: runs_of(pair, options) for pair in options.pairs}  # reports a misspelt pair before any work
-    compared = {pair: compare(of_pair) for pair, of_pair in runs.items()}
+    places = Places(Path(options.out), "data")
+    found = {pair: compared([document(run, places) for run in of_pair]) for pair, of_pair in runs.items()}
     print(f"`{shlex.join(['python', '-m', 'benchmarks.assignments', *arguments])}`")
-    print(f"\n{tables.markdown(scores(compared))}\n\n{tables.markdown(paired_tests(compared))}")
+    print(f"\n{tables.markdown(scores(found))}\n\n{tables.markdown(paired_tests(found))}")
 
 
 def runs_of(pair: str, options: Options) -> list[Bench]:
@@ -96,24 +98,22 @@ def runs_of(pair: str, options: Options) -> list[Bench]:
         raise UserError(f"a pair is DATASET/ENCODER, not '{pair}'; for example {next(iter(PAIRS))}")
     plugins.resolve("dataset", plugins.SUBSTRATES, dataset)
     plugins.resolve("encoder", plugins.ENCODERS, encoder)
-    default = 0 if encoder == "pixels" else VIT_PAIRS
-    per_cell = default if options.pairs_per_cell is None else options.pairs_per_cell
-
-    def run(assignments: tuple[str, ...], restarts: int) -> Bench:
-        choices = Choices(query_sd=options.query_sd)
-        made = Bench(
-            *(dataset, encoder),
-            assignment=assignments,
-            seeds=options.seeds,
-            restarts=restarts,
-            steps=options.steps,
-            pairs_per_cell=per_cell,
-            choices=choices,
-        )
-        return check(placed(made, Places(Path(options.out), "data")))
-
-    more = [run((LEARNED,), options.restarts + math.ceil(SEARCH_IN_RESTARTS))]
-    return [run(options.assignments, options.restarts), *(more if options.equal_budget else [])]
+    own = (options.seeds, options.restarts, options.steps, options.pairs_per_cell)
+    usual = SIZE.get(encoder, SHORT)
+    seeds, restarts, steps, per_cell = (
+        default if given is None else given for given, default in zip(own, usual, strict=True)
+    )
+    several = Bench(
+        *(dataset, encoder),
+        assignment=options.assignments,
+        seeds=seeds,
+        restarts=restarts,
+        steps=steps,
+        pairs_per_cell=per_cell,
+        choices=Choices(query_sd=options.query_sd),
+    )
+    more = replace(several, assignment=(LEARNED,), restarts=restarts + math.ceil(SEARCH_IN_RESTARTS))
+    return [several, more] if options.equal_budget else [several]
 
 
 def shown(pair: str) -> str:
@@ -121,9 +121,9 @@ def shown(pair: str) -> str:
     return pair.replace(VIT, "ViT-S/14")
 
 
-def compare(runs: Sequence[Bench]) -> Compared:
-    """The arms of finished runs. What is not finished is trained now."""
-    first, *more = map(document, runs)
+def compared(documents: Sequence[Json]) -> Compared:
+    """The arms of the results of one pair: that of all assignments, and that of `learned` with more restarts."""
+    first, *more = documents
     arms = {arm["assignment"]: arm for arm in first["arms"]}
     runs_of_arms = dict.fromkeys(arms, first)
     if more:
@@ -131,11 +131,12 @@ def compare(runs: Sequence[Bench]) -> Compared:
     return Compared(arms, runs_of_arms)
 
 
-def document(run: Bench) -> Json:
+def document(run: Bench, places: Places) -> Json:
     """The result of one run, which is trained now unless it is finished already."""
+    ready = check(placed(run, places))
     with contextlib.redirect_stdout(sys.stderr):
-        bench.run(run)
-    return results.load(Path(str(run.out))).document
+        bench.run(ready)
+    return results.load(Path(str(ready.out))).document
 
 
 def fit_steps(arm: Json, run: Json) -> float:

@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+from docs import evidence
+from docs import result_tables as shown
 from docs import results as documents
 from soopf_jax.experiments.options import Bench, record
 from soopf_jax.report.tables import Table
+from soopf_jax.studies.rows import Obstacle, Places
 from tests.test_reproduce import arm, document
 
 ROOT = Path(__file__).parent.parent
@@ -20,7 +23,7 @@ def test_every_table_has_a_place_and_every_place_a_table():
 
 def test_a_place_takes_its_table_and_the_rest_of_the_page_stays(monkeypatch):
     run = Bench("mujoco")
-    table = documents.ResultTable([run], lambda found: Table("", ("a", "b"), [("x\\1", "0.5")]))
+    table = shown.ResultTable([run], lambda found: Table("", ("a", "b"), [("x\\1", "0.5")]))
     monkeypatch.setattr(documents, "TABLES", {"t": table})
     page = "before\n<!-- results t -->\nold\n<!-- end -->\nafter\n<!-- end -->"
     filled = documents.filled(page, {run: {}})
@@ -29,41 +32,76 @@ def test_a_place_takes_its_table_and_the_rest_of_the_page_stays(monkeypatch):
     assert documents.filled(filled, {run: {}}) == filled
 
 
-def test_a_table_stays_until_all_its_runs_are_there(monkeypatch):
-    run, gone = Bench("mujoco"), Bench("mujoco", documents.VIT)
-    table = documents.ResultTable([run, gone], lambda found: Table("", ("a",), [("new",)]))
+def test_a_table_says_what_was_not_run(monkeypatch):
+    run, gone = Bench("mujoco"), Bench("mujoco", shown.VIT)
+    table = shown.ResultTable([run, gone], lambda found: Table("", ("a",), [("new",)]))
     monkeypatch.setattr(documents, "TABLES", {"t": table})
-    page, found = "<!-- results t -->\nold\n<!-- end -->", {run: {}, gone: documents.NOT_RUN}
-    assert documents.filled(page, found) == page
-    assert documents.missing_runs(found) == ["t: 1 of 2 runs are missing; the table stays as it is"]
-    assert "old" not in documents.filled(page, {run: {}, gone: {}})
+    page, found = "<!-- results t -->\nold\n<!-- end -->", {run: {}, gone: evidence.NOT_RUN}
+    assert documents.filled(page, found) == (
+        "<!-- results t -->\n\n| a |\n| --- |\n| new |\n\n1 of 2 runs of this table were not done.\n\n<!-- end -->"
+    )
+    assert documents.missing_runs(found) == ["t: 1 of 2 runs are missing"]
+    nothing = dict.fromkeys(found, evidence.NOT_RUN)
+    assert "\n\n2 of 2 runs of this table were not done.\n\n" in documents.filled(page, nothing)
     assert documents.missing_runs({run: {}, gone: {}}) == []
 
 
+def test_every_table_can_be_shown_without_some_of_its_results():
+    """A table of which nothing was run is not shown, see above."""
+    for table in shown.TABLES.values():
+        found = {source: evidence.read(source) for source in table.sources}
+        done = [source for source, result in found.items() if not isinstance(result, Obstacle)]
+        for kept in range(1, len(done) + 1):
+            table.show({source: found[source] if source in done[:kept] else evidence.NOT_RUN for source in found})
+
+
 def test_rows_come_from_the_results():
-    run, gone = Bench("mujoco", "pixels"), Bench("mujoco", documents.VIT)
+    run, gone = Bench("mujoco", "pixels"), Bench("mujoco", shown.VIT)
     arms = [arm("learned", [0.5, 0.7]) | {"exact_recovery": 0.25, "validation": 0.9}]
-    table = documents.arms_table(documents.ENCODER | documents.ASSIGNMENT)
-    header, (row,) = table({run: document(*arms, provenance={"pairs": 900}), gone: documents.NOT_RUN})[1:]
-    shown = dict(zip(header, row, strict=True))
-    assert (shown["encoder"], shown["assignment"], shown["INJ"], shown["validation"]) == (
+    table = shown.arms_table(shown.ENCODER | shown.ASSIGNMENT)
+    header, (row,) = table({run: document(*arms, provenance={"pairs": 900}), gone: evidence.NOT_RUN})[1:]
+    row = dict(zip(header, row, strict=True))
+    assert (row["encoder"], row["assignment"], row["INJ"], row["validation"]) == (
         *("pixels", "learned", "0.600", "0.900"),
     )
 
 
 def test_a_run_is_read_from_the_evidence_if_it_has_the_choices_of_today(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "EVIDENCE", tmp_path)
+    monkeypatch.setattr(evidence, "EVIDENCE", tmp_path)
     run = Bench("mujoco")
-    assert documents.read(run) is documents.NOT_RUN
+    assert evidence.read(run) is evidence.NOT_RUN
     config = record(run, ["key of the features"])
     kept = {"config": config, "arms": [arm("learned", [0.5, 0.7])]}
-    documents.evidence(run).write_text(json.dumps(kept))
-    assert documents.read(run) == kept
+    evidence.path(run).write_text(json.dumps(kept))
+    assert evidence.read(run) == kept
     config["protocol"]["query_sd"] = 0.125
-    documents.evidence(run).write_text(json.dumps(kept))
-    assert documents.read(run) is documents.NOT_RUN
+    evidence.path(run).write_text(json.dumps(kept))
+    assert evidence.read(run) is evidence.NOT_RUN
+
+
+def test_a_command_leaves_its_file_as_evidence_and_a_failing_one_leaves_nothing(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(evidence, "EVIDENCE", tmp_path / "evidence")
+    source = tmp_path / "made.json"
+    source.write_text('{"rows": [1]}')
+    copy, wrong = (
+        evidence.Command(("json.tool", str(name)), "copy.json", (f"{evidence.OUT}/copy.json",))
+        for name in (source, tmp_path / "nothing")
+    )
+    for command in (copy, wrong):
+        assert evidence.read(command) is evidence.NOT_RUN
+        evidence.carry_out(command, Places(tmp_path / "runs", "data"))
+    assert evidence.read(copy) == {"rows": [1]}
+    assert evidence.read(wrong) is evidence.NOT_RUN
+    assert "not run: python -m json.tool" in capfd.readouterr().err
+
+
+def test_rows_of_a_csv_file_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(evidence, "EVIDENCE", tmp_path)
+    command = evidence.Command(("a", "b"), "rows.csv")
+    evidence.path(command).write_text("inj,layer\n0.5,\n")
+    assert evidence.read(command) == {"rows": [{"inj": "0.5", "layer": ""}]}
 
 
 def test_the_evidence_is_of_runs_that_tables_show():
-    wanted = {documents.evidence(run) for table in documents.TABLES.values() for run in table.runs}
-    assert set(documents.EVIDENCE.glob("*.json")) <= wanted
+    wanted = {evidence.path(source) for table in shown.TABLES.values() for source in table.sources}
+    assert set(evidence.EVIDENCE.glob("*")) <= wanted
