@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from soopf_jax import bench
 from soopf_jax.errors import UserError
-from soopf_jax.experiments.options import Bench, check, record
+from soopf_jax.experiments.options import Bench, check
 from soopf_jax.runtime import atomic
 from soopf_jax.runtime.hashing import slug
-from soopf_jax.studies.rows import Obstacle, Places, placed
+from soopf_jax.studies.rows import Obstacle, Places, configuration, placed
 from soopf_jax.studies.rows import folder as folder_of
 from soopf_jax.types import Json
 
@@ -65,7 +65,7 @@ def read(source: Source) -> Json | Obstacle:
     if kept.suffix == ".csv":
         return {"rows": list(csv.DictReader(kept.read_text().splitlines()))}
     document: Json = json.loads(kept.read_bytes())
-    if isinstance(source, Bench) and not record(source, ()).items() <= document["config"].items():
+    if isinstance(source, Bench) and not configuration(source).items() <= document["config"].items():
         return NOT_RUN
     return document
 

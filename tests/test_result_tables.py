@@ -68,15 +68,23 @@ def test_rows_come_from_the_results():
 
 def test_a_run_is_read_from_the_evidence_if_it_has_the_choices_of_today(tmp_path, monkeypatch):
     monkeypatch.setattr(evidence, "EVIDENCE", tmp_path)
-    run = Bench("mujoco")
+    run = Bench("mujoco", assignment=("learned",))
     assert evidence.read(run) is evidence.NOT_RUN
-    config = record(run, ["key of the features"])
+    config = record(run, ["key of the features"]) | {"assignment": ["learned"], "objective": "core"}
     kept = {"config": config, "arms": [arm("learned", [0.5, 0.7])]}
     evidence.path(run).write_text(json.dumps(kept))
     assert evidence.read(run) == kept
     config["protocol"]["query_sd"] = 0.125
     evidence.path(run).write_text(json.dumps(kept))
     assert evidence.read(run) is evidence.NOT_RUN
+
+
+def test_a_run_with_the_usual_assignments_is_known_by_their_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(evidence, "EVIDENCE", tmp_path)
+    names = {"assignment": ["factorial", "learned", "compressed"], "objective": "core"}
+    kept = {"config": record(Bench(), ()) | names}
+    evidence.path(Bench()).write_text(json.dumps(kept))
+    assert evidence.read(Bench()) == kept
 
 
 def test_a_command_leaves_its_file_as_evidence_and_a_failing_one_leaves_nothing(tmp_path, monkeypatch, capfd):

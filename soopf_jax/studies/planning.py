@@ -17,7 +17,7 @@ from soopf_jax.errors import UserError, unknown_name
 from soopf_jax.experiments import results
 from soopf_jax.experiments.catalogue import EXPERIMENTS
 from soopf_jax.experiments.inputs import substrate_request
-from soopf_jax.experiments.options import Bench, command, record
+from soopf_jax.experiments.options import Bench, command
 from soopf_jax.features import remote, store
 from soopf_jax.features.table import recipe
 from soopf_jax.fitting import devices
@@ -26,7 +26,7 @@ from soopf_jax.grid import Grid
 from soopf_jax.report.tables import Table
 from soopf_jax.studies import cost
 from soopf_jax.studies.opening import Openers, missing_weights
-from soopf_jax.studies.rows import Obstacle, Places, arm_names, folder, placed
+from soopf_jax.studies.rows import Obstacle, Places, arm_names, configuration, folder, placed
 from soopf_jax.studies.sheets import Sheet
 from soopf_jax.types import Json, SubstrateRequest
 
@@ -201,9 +201,7 @@ def finished(run: Bench, runs: Path, features_key: str | None) -> Json | None:
     place = runs / folder(run)
     if not (place / "result.json").exists():
         return None
-    assignments, objective = arm_names(run)
-    config = record(run, [features_key] if features_key else [])
-    config |= {"assignment": list(assignments), "objective": objective}
+    config = configuration(run, [features_key] if features_key else [])
     document = results.load(place).document
     return document if config.items() <= document["config"].items() else None
 

@@ -1,13 +1,14 @@
 """A row of a study is the options of one run. This module names its result folder and says why it cannot run."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from soopf_jax.experiments.arms import parts_of
 from soopf_jax.experiments.catalogue import EXPERIMENTS
-from soopf_jax.experiments.options import ONLY_IF_GIVEN, SIZES, Bench, arguments, given
+from soopf_jax.experiments.options import ONLY_IF_GIVEN, SIZES, Bench, arguments, given, record
 from soopf_jax.fitting.protocol import Choices
 from soopf_jax.runtime.hashing import digest, slug
 
@@ -69,6 +70,17 @@ def folder(run: Bench) -> str:
         changed["tau_end"] = run.choices.tau_end  # the two ends are one choice
     name = slug(" ".join([*dict.fromkeys(words), *arguments(changed)]))
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 11]}-{digest(name)[:10]}"
+
+
+def configuration(run: Bench, features_keys: Sequence[str] = ()) -> dict[str, Any]:
+    """What its result records of these options, defaults filled in.
+
+    Args:
+        run: The options.
+        features_keys: The keys of its features, as far as they are known.
+    """
+    assignments, objective = arm_names(run)
+    return record(run, features_keys) | {"assignment": list(assignments), "objective": objective}
 
 
 def placed(run: Bench, places: Places) -> Bench:
