@@ -35,11 +35,11 @@ from soopf_jax.types import Json
 DATASETS = ("shapes3d-lite", "mujoco")
 VIT = "hf:../shared/encoders/vits14-imgfocus"
 """A pretrained ViT-S/14."""
-SIZE = {"pixels": (5, 2, 1000, 0)}
-"""Seeds, restarts, steps and pairs of each cell (0: all) by encoder. The trials of `searched` have a tenth of the
-steps."""
-SHORT = (5, 2, 300, 120)
-"""The same for a ViT, for which a step takes ten times as long."""
+SIZE = {"pixels": (5, 2, 1000, 64, 0)}
+"""Seeds, restarts, steps, pairs of a minibatch, and pairs of each cell (0: all), by encoder. A trial of `searched` has a
+tenth of the steps."""
+SHORT = (5, 2, 300, 32, 120)
+"""The same for a ViT, for which a step of the same size takes ten times as long."""
 PAIRS = tuple(f"{dataset}/{encoder}" for encoder in ("pixels", "random-vit-s", VIT) for dataset in DATASETS)
 LEARNED, SEARCHED = "learned", "searched"
 ASSIGNMENTS = ("factorial", LEARNED, "learned-sinkhorn", "matched", SEARCHED)
@@ -65,6 +65,8 @@ class Options:
     """The number of restarts for every pair. Default: 2."""
     steps: int | None = None
     """The number of steps for every pair. Default: 1,000 with pixels, 300 with any other encoder."""
+    batch_size: int | None = None
+    """Pairs of a minibatch. Default: 64 with pixels, 32 with any other encoder."""
     pairs_per_cell: int | None = None
     """Pairs of each cell. Default: all of them with pixels, 120 with any other encoder."""
     query_sd: float = Choices.query_sd
@@ -98,9 +100,9 @@ def runs_of(pair: str, options: Options) -> list[Bench]:
         raise UserError(f"a pair is DATASET/ENCODER, not '{pair}'; for example {next(iter(PAIRS))}")
     plugins.resolve("dataset", plugins.SUBSTRATES, dataset)
     plugins.resolve("encoder", plugins.ENCODERS, encoder)
-    own = (options.seeds, options.restarts, options.steps, options.pairs_per_cell)
+    own = (options.seeds, options.restarts, options.steps, options.batch_size, options.pairs_per_cell)
     usual = SIZE.get(encoder, SHORT)
-    seeds, restarts, steps, per_cell = (
+    seeds, restarts, steps, batch_size, per_cell = (
         default if given is None else given for given, default in zip(own, usual, strict=True)
     )
     several = Bench(
@@ -110,7 +112,7 @@ def runs_of(pair: str, options: Options) -> list[Bench]:
         restarts=restarts,
         steps=steps,
         pairs_per_cell=per_cell,
-        choices=Choices(query_sd=options.query_sd),
+        choices=Choices(query_sd=options.query_sd, batch_size=batch_size),
     )
     more = replace(several, assignment=(LEARNED,), restarts=restarts + math.ceil(SEARCH_IN_RESTARTS))
     return [several, more] if options.equal_budget else [several]

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from docs.choices_figure import draw
+from docs import choices_figure, layers_figure
 from docs.evidence import carry_out, read
-from docs.result_tables import ENCODERS, STUDIES, TABLES, Found, ResultTable
+from docs.result_tables import ENCODERS, LAYERS, STUDIES, TABLES, Found, ResultTable
 from soopf_jax.errors import unknown_name
 from soopf_jax.report import tables
 from soopf_jax.runtime import atomic, cli
@@ -20,7 +20,7 @@ from soopf_jax.studies.rows import Obstacle, Places
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/results.md", "docs/choices.md", "docs/assignments.md")
 OF_FIGURE = ("study-vit", "study-random", "study-pixels")
-"""The tables whose runs the figure of the sensitivity study shows. It is made when they are complete."""
+"""The tables whose runs the figure of the sensitivity study shows."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,18 @@ def run(asked: Results) -> None:
     for page in PAGES:
         path = ROOT / page
         atomic.write_bytes(path, filled(path.read_text(), found).encode())
+    draw_figures(found)
+    print("\n".join(missing_runs(found)), file=sys.stderr)
+
+
+def draw_figures(found: Found) -> None:
+    """The figures of the studies that are complete."""
     if not any(number_missing(TABLES[name], found) for name in OF_FIGURE):
         studies = [(ENCODERS.get(encoder, encoder), default) for encoder, default in STUDIES.items()]
-        draw(studies, found, ROOT / "assets")
-    print("\n".join(missing_runs(found)), file=sys.stderr)
+        choices_figure.draw(studies, found, ROOT / "assets")
+    layers = found[LAYERS]
+    if not isinstance(layers, Obstacle):
+        layers_figure.draw(layers["rows"], ENCODERS, ROOT / "assets")
 
 
 def filled(page: str, found: Found) -> str:
