@@ -36,8 +36,8 @@ DATASETS = ("shapes3d-lite", "mujoco")
 VIT = "hf:../shared/encoders/vits14-imgfocus"
 """A pretrained ViT-S/14."""
 SIZE = {"pixels": (5, 2, 1000, 64, 0)}
-"""Seeds, restarts, steps, pairs of a minibatch, and pairs of each cell (0: all), by encoder. A trial of `searched` has a
-tenth of the steps."""
+"""Seeds, restarts, steps, pairs of a minibatch, and pairs of each cell (0: all), by encoder. A trial of `searched` has
+a tenth of the steps."""
 SHORT = (5, 2, 300, 32, 120)
 """The same for a ViT, for which a step of the same size takes ten times as long."""
 PAIRS = tuple(f"{dataset}/{encoder}" for encoder in ("pixels", "random-vit-s", VIT) for dataset in DATASETS)
