@@ -1,14 +1,16 @@
 """Which bilinear carrier fits? The paper names one and gives no equation. This compares several forms.
 
-    python -m benchmarks.bilinear_forms [--dataset NAME] [--encoder NAME]
+    python -m benchmarks.bilinear_forms [--dataset NAME] [--encoder NAME] [--json FILE]
 
 prints validation accuracy on observed cells and INJ of every form, with factorial assignment and the quick protocol. A
 form that cannot read the cells that it was trained on is unlikely to be the paper's.
 """
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -21,7 +23,8 @@ from soopf_jax.readouts.bilinear import scaled_softplus
 from soopf_jax.readouts.innovation import layer_norm, salience, unit_scale
 from soopf_jax.report.tables import Table, text
 from soopf_jax.runtime import cli
-from soopf_jax.types import Dims, PairView, Readout, ReadoutOutput
+from soopf_jax.runtime.text import number
+from soopf_jax.types import Dims, Json, PairView, Readout, ReadoutOutput
 
 Factor = Float[Array, "patches values"]
 """A number for every patch and every support, or every operation."""
@@ -96,17 +99,33 @@ class Forms:
     """The encoder."""
     pairs_per_cell: int = 100
     """Pairs of each cell."""
+    json: str = ""
+    """Also write the scores to this file."""
 
 
 def run(asked: Forms) -> None:
     """Train every form and print the table."""
-    table = soopf.features(dataset=asked.dataset, encoder=asked.encoder, pairs_per_cell=asked.pairs_per_cell)
-    rows = []
+    found = {"forms": scores(asked)}
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(found, indent=1) + "\n")
+    print(text(table(found)))
+
+
+def scores(asked: Forms) -> Json:
+    """The scores of every form, by its equation."""
+    features = soopf.features(dataset=asked.dataset, encoder=asked.encoder, pairs_per_cell=asked.pairs_per_cell)
+    found = {}
     for equation, form in FORMS.items():
-        result = soopf.benchmark(table, readout(form), ["factorial"], protocol=soopf.QUICK)
+        result = soopf.benchmark(features, readout(form), ["factorial"], protocol=soopf.QUICK)
         arm = result.arms["factorial"]
-        rows.append((equation, *(f"{value:.3f}" for value in (arm.validation, arm.inj.mean, arm.non_injective.mean))))
-    print(text(Table("Forms of the bilinear carrier", ("energy", "validation", "INJ", "many-to-one"), rows)))
+        found[equation] = {"validation": arm.validation, "inj": arm.inj.mean, "many_to_one": arm.non_injective.mean}
+    return found
+
+
+def table(found: Json) -> Table:
+    """A row for every form."""
+    rows = [(equation, *map(number, scores.values())) for equation, scores in found["forms"].items()]
+    return Table("Forms of the bilinear carrier", ("energy", "validation", "INJ", "many-to-one"), rows)
 
 
 def main(args: Sequence[str] | None = None) -> int:

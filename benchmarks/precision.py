@@ -1,6 +1,6 @@
 """What do TF32 and bfloat16 products do to the scores? A CPU rounds the inputs of products here, as a GPU would.
 
-    python -m benchmarks.precision [--dataset NAME] [--encoder NAME]
+    python -m benchmarks.precision [--dataset NAME] [--encoder NAME] [--json FILE]
 
 trains the same fits with exact float32 products, with inputs rounded to the 10 bits of TF32 and to the 7 bits of
 bfloat16, and accumulates in float32 in each case. It prints INJ and the difference from float32, paired over seeds.
@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import tyro
@@ -20,6 +21,7 @@ from soopf_jax.report.tables import Table, markdown
 from soopf_jax.runtime import cli
 from soopf_jax.runtime.text import number, p_value, signed
 from soopf_jax.scoring.score import holm, paired_test
+from soopf_jax.types import Json
 
 MANTISSA: Mapping[str, int] = {"float32": 23, "TF32": 10, "bfloat16": 7}
 """Bits behind the point of the inputs of a product. All three have the exponent of float32."""
@@ -47,6 +49,8 @@ class Options:
     """Adam steps of each fit."""
     rounded: Annotated[str, tyro.conf.arg(metavar="float32|TF32|bfloat16")] = ""
     """Train with this rounding only, and print INJ of every seed as JSON."""
+    json: str = ""
+    """Also write INJ of every seed, under every rounding, to this file."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -59,21 +63,29 @@ def run(asked: Options) -> None:
     if asked.rounded:
         print(json.dumps(scores_under(asked)))
         return
-    found = {name: in_own_process(asked, name) for name in MANTISSA}
-    exact = found.pop("float32")
-    contrasts = [(name, arm) for name in found for arm in ARMS]
-    tests = [paired_test(found[name][arm], exact[arm]) for name, arm in contrasts]
+    found = {"inj": {name: in_own_process(asked, name) for name in MANTISSA}}
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(found, indent=1) + "\n")
+    print(markdown(table(found)))
+
+
+def table(found: Json) -> Table:
+    """INJ under every rounding, and its difference from float32, paired over seeds."""
+    rounded = dict(found["inj"])
+    exact = rounded.pop("float32")
+    contrasts = [(name, arm) for name in rounded for arm in ARMS]
+    tests = [paired_test(rounded[name][arm], exact[arm]) for name, arm in contrasts]
     rows = [("float32", arm, number(sum(exact[arm]) / len(exact[arm])), "-", "-") for arm in ARMS]
     corrected = holm([test["p"] for test in tests])
     for (name, arm), test, p in zip(contrasts, tests, corrected, strict=True):
-        mean = sum(found[name][arm]) / len(found[name][arm])
+        mean = sum(rounded[name][arm]) / len(rounded[name][arm])
         rows.append((name, arm, number(mean), signed(test["mean_diff"]), p_value(p)))
-    print(markdown(Table("", ("products", "assignment", "INJ", "difference", "p (Holm)"), rows)))
+    return Table("", ("products", "assignment", "INJ", "difference", "p (Holm)"), rows)
 
 
 def in_own_process(asked: Options, name: str) -> Scores:
     """The scores under one rounding. A process has compiled programs, which know one rounding only."""
-    options = {**asdict(asked), "rounded": name}
+    options = {**asdict(asked), "rounded": name, "json": ""}
     words = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.precision", *words], check=True, stdout=subprocess.PIPE, text=True

@@ -1,7 +1,7 @@
 """What a study saves and costs, measured on this machine.
 
     python -m benchmarks.study                                      # a ViT-S/14 with random weights
-    python -m benchmarks.study --encoder hf:FOLDER --dataset shapes3d-lite --json
+    python -m benchmarks.study --encoder hf:FOLDER --dataset shapes3d-lite --json study.json
 
 `layers` compares the time to render, encode and store all layers of an encoder with the time for its output alone.
 Both build stores of the same pairs in new folders and take turns. The ratio is the median over rounds; the target is
@@ -67,8 +67,8 @@ class Options:
     """How often the layers are measured; 0: not at all."""
     rows: int = 4
     """Rows of the study that is carried out; 0: none."""
-    json: bool = False
-    """Print JSON instead of text."""
+    json: str = ""
+    """Also write all numbers to this file."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -84,7 +84,9 @@ def main(args: Sequence[str] | None = None) -> None:
             pairs = first_pairs(open_dataset(options.dataset), options.pairs) if options.dataset else None
             images = pairs or in_memory(options.pairs)
             found["layers"] = measure_layers(images, encoder, options.rounds, Path(folder))
-    print(json.dumps(found, indent=1) if options.json else text(found, options.pairs))
+    if options.json:
+        Path(options.json).write_text(json.dumps(found | {"images": 2 * options.pairs}, indent=1) + "\n")
+    print(text(found, options.pairs))
 
 
 def text(found: Json, pairs: int) -> str:

@@ -9,12 +9,14 @@ import csv
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from soopf_jax import bench
 from soopf_jax.errors import UserError
 from soopf_jax.experiments.options import Bench, check
+from soopf_jax.report.tables import Table
 from soopf_jax.runtime import atomic
 from soopf_jax.runtime.hashing import slug
 from soopf_jax.studies.rows import Obstacle, Places, configuration, placed
@@ -44,6 +46,16 @@ class Command(NamedTuple):
 
 
 Source = Bench | Command
+Found = Mapping[Source, Json | Obstacle]
+"""The result of every source, or why there is none."""
+
+
+class ResultTable(NamedTuple):
+    """A table of the documentation."""
+
+    sources: Sequence[Source]
+    """What it shows."""
+    show: Callable[[Found], Table]
 
 
 def path(source: Source) -> Path:

@@ -5,12 +5,12 @@ In: the result of every source of a table, or why there is none. Out: a table, w
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks import assignments as compared
-from docs.evidence import NOT_RUN, Command, Source
+from docs import benchmark_tables
+from docs.evidence import NOT_RUN, Command, Found, ResultTable
 from soopf_jax.experiments.naming import with_caveat
 from soopf_jax.experiments.options import Bench
 from soopf_jax.paper import published, sensitivity
@@ -24,15 +24,6 @@ from soopf_jax.types import Json
 VIT = compared.VIT
 ENCODERS = {VIT: "ViT-S/14"}
 """Encoders that tables call by another name."""
-Found = Mapping[Source, Json | Obstacle]
-
-
-class ResultTable(NamedTuple):
-    """A table of the documentation."""
-
-    sources: Sequence[Source]
-    """What it shows."""
-    show: Callable[[Found], Table]
 
 
 # ------------------------------------------------------------------------------------------------- what was run
@@ -284,6 +275,7 @@ TABLES = {
     "assignments": of_pairs(compared.scores),
     "assignments-tests": of_pairs(compared.paired_tests),
     "census": ResultTable(list(CENSUSES.values()), census),
+    **benchmark_tables.TABLES,
 }
 """By name, in the order in which their runs are done."""
 OF_FIGURE = ("study-vit", "study-random", "study-pixels")

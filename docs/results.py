@@ -9,18 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import throughput
 from docs import choices_figure, layers_figure
-from docs.evidence import carry_out, read
-from docs.result_tables import ENCODERS, LAYERS, STUDIES, TABLES, Found, ResultTable
+from docs.benchmark_tables import SPEED
+from docs.evidence import Found, ResultTable, carry_out, read
+from docs.result_tables import ENCODERS, LAYERS, OF_FIGURE, STUDIES, TABLES
 from soopf_jax.errors import unknown_name
 from soopf_jax.report import tables
 from soopf_jax.runtime import atomic, cli
 from soopf_jax.studies.rows import Obstacle, Places
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/results.md", "docs/choices.md", "docs/assignments.md")
-OF_FIGURE = ("study-vit", "study-random", "study-pixels")
-"""The tables whose runs the figure of the sensitivity study shows."""
+PAGES = (
+    *("README.md", "docs/results.md", "docs/choices.md", "docs/assignments.md", "docs/speed.md", "docs/studies.md"),
+    "docs/gpu.md",
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,9 @@ def draw_figures(found: Found) -> None:
     layers = found[LAYERS]
     if not isinstance(layers, Obstacle):
         layers_figure.draw(layers["rows"], ENCODERS, ROOT / "assets")
+    speed = found[SPEED]
+    if not isinstance(speed, Obstacle):
+        throughput.plot(speed).savefig(ROOT / "assets" / "speed.png")
 
 
 def filled(page: str, found: Found) -> str:

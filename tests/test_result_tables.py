@@ -23,7 +23,7 @@ def test_every_table_has_a_place_and_every_place_a_table():
 
 def test_a_place_takes_its_table_and_the_rest_of_the_page_stays(monkeypatch):
     run = Bench("mujoco")
-    table = shown.ResultTable([run], lambda found: Table("", ("a", "b"), [("x\\1", "0.5")]))
+    table = evidence.ResultTable([run], lambda found: Table("", ("a", "b"), [("x\\1", "0.5")]))
     monkeypatch.setattr(documents, "TABLES", {"t": table})
     page = "before\n<!-- results t -->\nold\n<!-- end -->\nafter\n<!-- end -->"
     filled = documents.filled(page, {run: {}})
@@ -34,7 +34,7 @@ def test_a_place_takes_its_table_and_the_rest_of_the_page_stays(monkeypatch):
 
 def test_a_table_says_what_was_not_run(monkeypatch):
     run, gone = Bench("mujoco"), Bench("mujoco", shown.VIT)
-    table = shown.ResultTable([run, gone], lambda found: Table("", ("a",), [("new",)]))
+    table = evidence.ResultTable([run, gone], lambda found: Table("", ("a",), [("new",)]))
     monkeypatch.setattr(documents, "TABLES", {"t": table})
     page, found = "<!-- results t -->\nold\n<!-- end -->", {run: {}, gone: evidence.NOT_RUN}
     assert documents.filled(page, found) == (
