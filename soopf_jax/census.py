@@ -18,7 +18,9 @@ from soopf_jax.errors import UserError, unknown_name
 from soopf_jax.experiments.options import (
     DATASET_HELP,
     ENCODER_HELP,
+    OF_CHOICES,
     READOUT_HELP,
+    SIZES,
     Bench,
     Count,
     File,
@@ -29,6 +31,7 @@ from soopf_jax.experiments.options import (
 )
 from soopf_jax.fitting.protocol import Choices
 from soopf_jax.runtime import cli
+from soopf_jax.runtime.help import Groups
 
 PROG = "soopf_jax.census"
 DOCUMENT = "census.json"
@@ -87,10 +90,27 @@ class Options:
         return check(Bench(**{name: value for name, value in vars(self).items() if name not in own}))
 
 
+HELP = Groups(
+    {
+        "data": ("dataset", "data_root", "features", "operations", "pairs_per_cell", "data_seed"),
+        "encoder": ("encoder", "layer"),
+        "readout": ("readout", "objective"),
+        "grids": ("held_out", "sample"),
+        "protocol": (*SIZES, *OF_CHOICES),
+        "where and how": ("out", "cache_dir", "fits_per_program"),
+    },
+    usual={
+        *("dataset", "data_root", "features", "pairs_per_cell", "encoder", "layer", "readout"),
+        *("held_out", "sample", *SIZES, "out"),
+    },
+)
+"""How --help presents the options."""
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Parse the command line and take the census. Returns the exit code."""
     interrupted = "interrupted; run the same command again to go on"
-    return cli.run(lambda: run(cli.parse(Options, PROG, args, Options())), interrupted=interrupted)
+    return cli.run(lambda: run(cli.parse(Options, PROG, args, Options(), HELP)), interrupted=interrupted)
 
 
 def run(options: Options) -> None:
@@ -114,13 +134,16 @@ def run(options: Options) -> None:
     config = recorded(bench, [opened]) | {"held_out": list(options.held_out), "sample": options.sample}
     named = default_out(bench, config)
     out = Path(options.out) if options.out else named.with_name(f"census-{named.name}")
-    if finished(out, config):
-        print(f"already done: {out}\n{report.text(json.loads((out / DOCUMENT).read_bytes()))}")
+    if shown(out, config):
         return
+    grid = (opened.substrate or opened.load(None)).grid
+    extent = Extent(options.sample, cells_of(options.held_out, grid.cell_names))
     atomic.check_writable(out)
     table = opened.load(partial(progress.bar, unit="images"))
-    extent = Extent(options.sample, cells_of(options.held_out, table.grid.cell_names))
-    with working_on(out, config, resume=True) as (work, _):
+    with working_on(out, config, resume=True) as (work, waited):
+        if waited and shown(out, config):
+            atomic.remove(work)
+            return
         bar = partial(progress.bar, unit="fit-steps")
         session = Session(work, bar, options.fits_per_program or None, config=config)
         census = take_census(table, bench.protocol, extent, bench.readout_name, bench.objective, session)
@@ -133,25 +156,32 @@ def run(options: Options) -> None:
     print(f"{report.text(census.document)}\n\ncensus: {out}/{DOCUMENT}  report: {out}/report.html")
 
 
-def finished(out: Path, config: dict[str, object]) -> bool:
-    """Whether the census with this configuration is at `out`.
+def shown(out: Path, config: dict[str, object]) -> bool:
+    """Print the census at `out` if it has this configuration.
+
+    Returns:
+        Whether it was printed.
 
     Raises:
         UserError: Something else is there.
     """
+    from soopf_jax.report import census as report
+
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     try:
-        same = json.loads((out / DOCUMENT).read_bytes())["config"] == config
+        document = json.loads((out / DOCUMENT).read_bytes())
+        same = document["config"] == config
     except (OSError, ValueError, KeyError, TypeError):
         same = False
     if not same:
         raise UserError(f"{out} holds something else; choose another --out")
+    print(f"already done: {out}\n{report.text(document)}")
     return True
 
 
 def cells_of(names: Sequence[str], cell_names: Sequence[str]) -> tuple[int, ...]:
-    """The numbers of cells by their names.
+    """The numbers of cells by their names, each once.
 
     Raises:
         UserError: There is no cell of this name.
@@ -159,7 +189,7 @@ def cells_of(names: Sequence[str], cell_names: Sequence[str]) -> tuple[int, ...]
     for name in names:
         if name not in cell_names:
             raise unknown_name("cell", name, cell_names)
-    return tuple(cell_names.index(name) for name in names)
+    return tuple(cell_names.index(name) for name in dict.fromkeys(names))
 
 
 if __name__ == "__main__":

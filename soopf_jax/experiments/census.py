@@ -24,7 +24,7 @@ from soopf_jax.fitting.protocol import Fits, Protocol, check_cells
 from soopf_jax.fitting.train import Job, Session, bytes_of_programs, make_plan, train_arm
 from soopf_jax.fitting.unfinished import Columns, Plan
 from soopf_jax.grid import Grid
-from soopf_jax.scoring import align, ranks, score
+from soopf_jax.scoring import ranks, score
 from soopf_jax.types import FeatureTable
 
 MOST_GRIDS = 20_000
@@ -55,12 +55,12 @@ class Census(NamedTuple):
     """Configuration, provenance, folds and summary: plain JSON."""
     columns: Columns
     """`placement` of every grid, and `loss`, `validation`, `inj` by (seed, held-out cell, grid), means over
-    restarts."""
+    restarts. Where one of the restarts failed, the loss is infinite and the others are NaN."""
 
 
 def grids_of(grid: Grid, sample: int) -> Int[np.ndarray, "grids labels"]:
     """The grids of a census, the true one first: all of them, or its neighbours by one swap and random ones."""
-    if not sample and grids.n_grids(grid) <= MOST_GRIDS:
+    if grids.n_grids(grid) <= (sample or MOST_GRIDS):
         return np.stack(list(grids.all_grids(grid)))
     truth = np.arange(grid.n_cells, dtype=np.int32)
     stream = np.random.Generator(np.random.Philox(0))
@@ -102,11 +102,12 @@ def take_census(
     trained = train_arm(job, plan, session)
     scores = score.score_fits(fits, stats_of(trained), table.grid)
     shape = (protocol.seeds, len(held_out), protocol.restarts, len(placements))
+    validation = np.where(trained["failed"], np.nan, trained["validation"])
     columns = {
         name: values.reshape(shape).mean(axis=2)
-        for name, values in (("loss", final_loss(trained)), ("validation", trained["validation"]), ("inj", scores.inj))
+        for name, values in (("loss", final_loss(trained)), ("validation", validation), ("inj", scores.inj))
     }
-    in_place = np.stack([labels_in_place(placements, cell, table.grid) for cell in held_out])
+    in_place = np.stack([ranks.labels_in_place(placements, cell, table.grid) for cell in held_out])
     columns |= {"placement": placements, "in_place": in_place}
     document = {
         "config": dict(session.config or {}),
@@ -119,6 +120,7 @@ def take_census(
         },
         "grids": len(placements),
         "all_grids": grids.n_grids(table.grid),
+        "failed_fits": int(trained["failed"].sum()),
         **ranks.record(columns, held_out, table.grid),
     }
     return Census(document, columns)
@@ -145,12 +147,3 @@ def plan_of(job: Job, session: Session) -> Plan:
         )
         session = session._replace(fits_per_program=count)
     return make_plan(job, session)
-
-
-def labels_in_place(
-    placements: Int[np.ndarray, "grids labels"], held_out: int, grid: Grid
-) -> Int[np.ndarray, " grids"]:
-    """How many observed labels each grid has in their place, best over permutations of the axes."""
-    observed = np.arange(grid.n_cells) != held_out
-    recovered = [align.recovery(np.eye(grid.n_cells)[placement], observed, grid) for placement in placements]
-    return np.round(np.array([np.nan if r is None else r for r in recovered]) * observed.sum()).astype(int)

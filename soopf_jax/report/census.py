@@ -1,5 +1,6 @@
 """A census of grids as text for the terminal, as a figure and as a page."""
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -12,7 +13,8 @@ from soopf_jax.report.figures import Plot, render
 from soopf_jax.report.tables import Table, html
 from soopf_jax.report.tables import text as table_text
 from soopf_jax.runtime.palette import BLUE, VERMILION
-from soopf_jax.runtime.text import interval, number
+from soopf_jax.runtime.text import UNDEFINED, count, interval, number
+from soopf_jax.scoring.ranks import UNKNOWN
 from soopf_jax.scoring.verdict import UNIDENTIFIABLE
 from soopf_jax.types import Json
 
@@ -35,9 +37,9 @@ def summary(document: Json) -> Table:
         (
             CRITERIA[name],
             str(found["folds"]),
-            f"{number(found['first'])} {interval(found['first_ci95'])}",
-            f"{number(found['mean_reciprocal_rank'])} {interval(found['mean_reciprocal_rank_ci95'])}",
-            f"{found['median_rank']:g} of {document['grids']}",
+            with_interval(found["first"], found["first_ci95"]),
+            with_interval(found["mean_reciprocal_rank"], found["mean_reciprocal_rank_ci95"]),
+            f"{found['median_rank']:g} of {document['grids']}" if found["folds"] else UNDEFINED,
             number(found["chance_mean_reciprocal_rank"]),
         )
         for name, found in document["summary"].items()
@@ -53,13 +55,17 @@ def summary(document: Json) -> Table:
     return Table("Where the true grid ranks", header, rows)
 
 
+def with_interval(value: float | None, ci95: Sequence[float] | None) -> str:
+    """`0.556 [0.267, 0.811]`, or a dash for an undefined value."""
+    return UNDEFINED if value is None else f"{number(value)} {interval(ci95)}"
+
+
 def folds(document: Json) -> Table:
     """The rank of the true grid in every fold, and its loss beside that of the best wrong grid."""
     rows = [
         (
             f"{fold['seed']} {fold['held_out']}",
-            str(fold["rank"]["loss"]),
-            str(fold["rank"]["validation"]),
+            *(UNDEFINED if fold["rank"][name] is None else str(fold["rank"][name]) for name in CRITERIA),
             number(fold["loss_of_truth"], 4),
             number(fold["best_wrong_loss"], 4),
             number(fold["inj_of_truth"]),
@@ -81,10 +87,10 @@ def winners(document: Json) -> Table:
     rows = [
         (
             f"{fold['seed']} {fold['held_out']}",
-            "yes" if best["loss"] < fold["loss_of_truth"] else "no",
-            str(best["in_place"]),
+            _beats(best["loss"], fold["loss_of_truth"]),
+            UNDEFINED if best["in_place"] is None else str(best["in_place"]),
             number(best["inj"]),
-            best["moved"],
+            UNDEFINED if best["moved"] is None else best["moved"],
         )
         for fold in document["folds"]
         for best in fold["winners"][:1]
@@ -93,13 +99,32 @@ def winners(document: Json) -> Table:
     return Table("The best wrong grid of each fold", header, rows)
 
 
+def _beats(loss: float, loss_of_truth: float | None) -> str:
+    return UNDEFINED if loss_of_truth is None else ("yes" if loss < loss_of_truth else "no")
+
+
 def verdict(document: Json) -> str:
     """The answer in one sentence."""
     found = document["summary"]["loss"]
+    left_out = found.get("left_out", 0)
+    said = f"; {count(left_out, 'fold')} left out, where the true grid's fit failed" if left_out else ""
+    if not found["folds"]:
+        return f"no answer{said}"
     missed = found["folds"] - round(found["first"] * found["folds"])
     if not missed:
-        return f"identifiable: the true grid has the least training loss in all {found['folds']} folds"
-    return f"{UNIDENTIFIABLE} in {missed} of {found['folds']} folds (by training loss, in this training)"
+        return f"identifiable: the true grid has the least training loss in all {found['folds']} folds{said}"
+    return f"{UNIDENTIFIABLE} in {missed} of {found['folds']} folds (by training loss, in this training){said}"
+
+
+def failures(document: Json) -> str:
+    """A line about failed fits; empty if there are none."""
+    failed = document.get("failed_fits", 0)
+    if not failed:
+        return ""
+    return (
+        f"{count(failed, 'fit')} failed with a non-finite loss or gradient. A grid whose fit failed counts as worse "
+        "than any other."
+    )
 
 
 def landscape(census: Census) -> Figure:
@@ -108,9 +133,11 @@ def landscape(census: Census) -> Figure:
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.subplots()
     in_place = np.broadcast_to(columns["in_place"], columns["loss"].shape)
-    relative = columns["loss"] - columns["loss"][..., :1]
+    trained = np.isfinite(columns["loss"])
+    wrong = trained & trained[..., :1]
+    relative = np.full(wrong.shape, np.nan)
+    np.subtract(columns["loss"], columns["loss"][..., :1], out=relative, where=wrong)
     jitter = np.random.Generator(np.random.Philox(0)).uniform(-0.3, 0.3, relative.shape)
-    wrong = np.isfinite(relative)
     wrong[..., 0] = False
     dots: Any = {"linestyle": "none", "marker": ".", "markersize": 2, "alpha": 0.3, "rasterized": True}
     axes.plot((in_place + jitter)[wrong], relative[wrong], color=BLUE, **dots)
@@ -134,23 +161,30 @@ def landscape(census: Census) -> Figure:
 
 def files(census: Census) -> dict[str, bytes]:
     """The page and its figure, by file name."""
-    drawn = render(Plot("Landscape", CAPTION, lambda: landscape(census)))
     document = census.document
     title = "Census of {} on {}".format(
         document["config"].get("encoder") or "features", document["config"].get("dataset") or "a file"
     )
-    picture = html_page.image(drawn["png"], "image/png", CAPTION)
+    drawn = {}
+    if UNKNOWN not in census.columns["in_place"]:
+        drawn = render(Plot("Landscape", CAPTION, lambda: landscape(census)))
     body = [
         f"<h1>{escape(title)}</h1><p class='note'>{escape(verdict(document))}</p>",
         f"<p>{document['grids']:,} of {document['all_grids']:,} grids,"
-        f" {document['provenance']['fit_steps']:,} fit-steps.</p>",
-        f"<figure><div class='wide'>{picture}</div><figcaption>{escape(CAPTION)}</figcaption></figure>",
+        f" {document['provenance']['fit_steps']:,} fit-steps. {escape(failures(document))}</p>",
+        figure_of(drawn["png"]) if drawn else "",
         *map(html, all_tables(document)),
     ]
     page = html_page.page(title, "".join(body))
-    return {"report.html": page.encode(), "landscape.svg": drawn["svg"], "landscape.png": drawn["png"]}
+    return {"report.html": page.encode(), **{f"landscape.{suffix}": data for suffix, data in drawn.items()}}
+
+
+def figure_of(png: bytes) -> str:
+    """The figure with its caption."""
+    picture = html_page.image(png, "image/png", CAPTION)
+    return f"<figure><div class='wide'>{picture}</div><figcaption>{escape(CAPTION)}</figcaption></figure>"
 
 
 def text(document: Json) -> str:
     """What the terminal shows."""
-    return "\n\n".join([*map(table_text, all_tables(document)), verdict(document)])
+    return "\n\n".join([*map(table_text, all_tables(document)), *filter(None, [failures(document)]), verdict(document)])

@@ -45,27 +45,57 @@ def held_out_accuracy(test_counts: Int[np.ndarray, " cells"], held_out: int, slo
     return float(test_counts[slots.slot(held_out, grid)] / total) if total else float("nan")
 
 
+class Axes(NamedTuple):
+    """The permutation of the two axes under which the most locations agree."""
+
+    agreeing: int
+    """How many of them do."""
+    slots: SlotMap
+    """Where the permutation leads."""
+
+
 def recovery(q: Float[np.ndarray, "cells cells"], observed: Bool[np.ndarray, " cells"], grid: Grid) -> float | None:
     """Share of observed rows of Q whose argmax is the true grid location, best over permutations of the two axes.
 
-    The smaller axis is enumerated; for each of its permutations the best one of the other axis is a Hungarian
-    assignment. None where the smaller axis has more than 7 values.
+    None where the smaller axis has more than 7 values.
     """
     rows = np.flatnonzero(observed)
-    true, found = np.stack(grid.axes(rows)), np.stack(grid.axes(np.argmax(q[rows], axis=1)))
-    sizes = np.array([grid.n_supports, grid.n_operations])
+    axes = best_axes(rows, np.argmax(q[rows], axis=1), grid)
+    return None if axes is None else axes.agreeing / len(rows)
+
+
+def best_axes(true: Int[np.ndarray, " some"], found: Int[np.ndarray, " some"], grid: Grid) -> Axes | None:
+    """Permute the axes so that the most cells of `true` become those of `found`.
+
+    The smaller axis is enumerated; for each of its permutations the best one of the other axis is a Hungarian
+    assignment. A permutation whose bound is no better than what was found is left out. None where the smaller axis has
+    more than 7 values.
+    """
+    here, there = np.stack(grid.axes(true)), np.stack(grid.axes(found))
+    sizes = (grid.n_supports, grid.n_operations)
     small, large = (0, 1) if sizes[0] <= sizes[1] else (1, 0)
     if factorial(sizes[small]) > MAX_ENUMERATED:
         return None
-    # agree[a, a', b, b']: observed rows whose true location is (a, b) and whose argmax is (a', b').
+    # agree[a, a', b, b']: cells whose true location is (a, b) and that were found at (a', b').
     agree = np.zeros((sizes[small], sizes[small], sizes[large], sizes[large]))
-    np.add.at(agree, (true[small], found[small], true[large], found[large]), 1)
-    values = np.arange(sizes[small])
-    best = 0.0
-    for permutation in itertools.permutations(range(sizes[small])):
-        matches = agree[values, np.array(permutation)].sum(axis=0)
-        best = max(best, matches[scipy.optimize.linear_sum_assignment(matches, maximize=True)].sum())
-    return float(best / len(rows))
+    np.add.at(agree, (here[small], there[small], here[large], there[large]), 1)
+    permutations = _permutations(sizes[small])
+    matches = agree[np.arange(sizes[small]), permutations].sum(axis=1)
+    bounds = matches.max(axis=2).sum(axis=1)
+    best, chosen = -1, (permutations[0], np.arange(sizes[large]))
+    for number in np.argsort(-bounds, kind="stable"):
+        if bounds[number] <= best:
+            break
+        other = injective(matches[number])
+        agreeing = int(matches[number][np.arange(sizes[large]), other].sum())
+        if agreeing > best:
+            best, chosen = agreeing, (permutations[number], other)
+    return Axes(best, SlotMap(chosen[small], chosen[large]))
+
+
+@lru_cache
+def _permutations(size: int) -> Int[np.ndarray, "permutations values"]:
+    return np.array(list(itertools.permutations(range(size))))
 
 
 @lru_cache
