@@ -59,7 +59,7 @@ def task_of(table: FeatureTable, group: Group, params: PyTree, protocol: Protoco
         delta,
         *innovation(delta),
         torch.from_numpy(table.cell).long(),
-        torch.from_numpy(group.batches[0]).long(),
+        torch.from_numpy(np.asarray(group.batches)[0]).long(),
         torch.from_numpy(group.held_out[0]).long(),
         paper_notation(params),
         protocol.tau,

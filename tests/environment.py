@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+_QUICKLY_COMPILED = (
+    *("--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false"),
+    "--xla_cpu_parallel_codegen_split_count=1",  # a worker has one core
+)
+os.environ.setdefault("XLA_FLAGS", " ".join(_QUICKLY_COMPILED))
 # The folder outlives the session, so that the next one is quick.
 _CACHE = Path(tempfile.gettempdir()) / f"soopf_jax-tests-{os.getuid()}" / "compiled"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))

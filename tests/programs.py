@@ -23,9 +23,15 @@ class BoundProgram(NamedTuple):
 
 def make_program(arm, grid, dims, protocol, mesh=None):
     """By default on all devices, as the trainer has it."""
-    spec = Training(arm, grid, dims, protocol, mesh or mesh_for(protocol.seeds, grid.n_cells * protocol.restarts))
-    programs = (program.init, program.advance, program.evaluate, program.energies)
-    return BoundProgram(spec, *(partial(function, spec) for function in programs))
+    mesh = mesh or mesh_for(protocol.seeds, grid.n_cells * protocol.restarts)
+    spec = Training(arm, grid, dims, protocol.of_programs, mesh)
+    return BoundProgram(
+        spec,
+        lambda group: program.init(spec, group.at_rest),
+        partial(program.advance, spec),
+        lambda state, table, group: program.evaluate(spec, state, table, group.at_rest),
+        partial(program.energies, spec),
+    )
 
 
 @contextmanager

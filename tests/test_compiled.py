@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import pytest
 
 from soopf_jax.experiments.held_out import benchmark, make_arms
 from soopf_jax.fitting import compiled
@@ -33,6 +34,30 @@ def test_a_second_benchmark_in_the_same_process_compiles_nothing():
     with compilations() as found:
         run(["factorial", "learned"], seed=1)
     assert not found
+
+
+PER_ARM = {"init", "advance", "evaluate", "router_state", "router_sums"}
+
+
+def test_what_lies_outside_programs_is_no_reason_to_compile_them_again():
+    run(["learned"])
+    with compilations() as found:
+        run(["learned"], Protocol(seeds=3, restarts=1, steps=20, ties="last"))
+    assert not PER_ARM & set(found)
+    with compilations() as found:
+        run(["learned"], Protocol(seeds=2, restarts=1, steps=13, source_scale=2.0))
+    assert PER_ARM & set(found) == {"advance"}, "the minibatches of all steps have another shape"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        *({"learning_rate": 0.1}, {"tau_start": 1.0}, {"tau_end": 0.25}, {"q_scale": 3.0}),
+        *({"alignment": "soft"}, {"matmul_precision": "high"}),
+    ],
+)
+def test_what_programs_read_names_them(read):
+    assert Protocol(seeds=2, **read).of_programs == Protocol(**read).of_programs != Protocol().of_programs
 
 
 def test_another_arm_compiles_its_own_programs_but_shares_the_prepared_table():

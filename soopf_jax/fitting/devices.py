@@ -24,6 +24,7 @@ from soopf_jax.runtime.platforms import CPU, platform_of
 SEEDS, FITS = "seeds", "fits"
 """The two axes of the mesh."""
 BY_FIT, BY_SEED, EVERYWHERE = PartitionSpec(SEEDS, FITS), PartitionSpec(SEEDS), PartitionSpec()
+_LEVEL = "xla_backend_optimization_level"
 _lane_threads: dict[Mesh, int] = {}
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -153,11 +154,13 @@ def compiler_options(mesh: Mesh, once: bool = False) -> dict[str, str | bool]:
     Args:
         mesh: The devices.
         once: Whether the program runs only once. It then gets LLVM's first level of optimisation instead of its third,
-            which halves the time of compilation. `init` draws the same bits at both levels.
+            which halves the time of compilation. `init` draws the same bits at both levels. A level in XLA_FLAGS is
+            left as it is.
     """
     if platform_of(mesh) != CPU:
         return {}
-    level: dict[str, str | bool] = {"xla_backend_optimization_level": "1"} if once else {}
+    chosen = _LEVEL in os.environ.get("XLA_FLAGS", "")
+    level: dict[str, str | bool] = {_LEVEL: "1"} if once and not chosen else {}
     return {"xla_cpu_experimental_ynn_fusion_type": "", **level}
 
 

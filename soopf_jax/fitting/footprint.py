@@ -47,20 +47,20 @@ def calls(
         region: The shape of the region maps, where there are any.
         test: A further table whose energies are asked for.
     """
-    state = init.shapes(spec, group)
+    state = init.shapes(spec, group.at_rest)
     fits = nbytes(state) // spec.mesh.size
     held = nbytes((table, test)) + fits
     found = {
-        "init": Call(init, (spec, group), held - fits),
+        "init": Call(init, (spec, group.at_rest), held - fits),
         "advance": Call(advance, (spec, state, table, group, STEP, STEP), held),
-        "evaluate": Call(evaluate, (spec, state, table, group), held),
+        "evaluate": Call(evaluate, (spec, state, table, group.at_rest), held),
     }
     if has_masks(spec.arm.readout, table, spec.dims):
         both = held + fits  # the routers before training are looked at as well
         found["router_state"] = Call(router_state, (spec, state, table), both)
         if region is not None:
             maps = jax.ShapeDtypeStruct(region, jnp.float32)
-            found["router_sums"] = Call(router_sums, (spec, state, table, maps, group), both + nbytes(maps))
+            found["router_sums"] = Call(router_sums, (spec, state, table, maps, group.at_rest), both + nbytes(maps))
     if test is not None:
         found["energies"] = Call(energies, (spec, state, test), held)
     return found

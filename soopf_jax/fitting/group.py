@@ -20,10 +20,15 @@ class Group(NamedTuple):
     seed: Int[AnyArray, " seeds"]
     labels: Int[AnyArray, "seeds cells"]
     """The flat label under which the assignment meets each cell."""
-    batches: Int[AnyArray, "seeds steps batch"]
+    batches: Int[AnyArray, "seeds steps batch"] | None
     role: Int[AnyArray, "seeds pairs"]
     placement: Int[AnyArray, "seeds fits cells"] | None = None
     """The cell of each label, where the grid of each fit is decided before training."""
+
+    @property
+    def at_rest(self) -> "Group":
+        """The group without its minibatches. Programs that do not train are then the same for any number of steps."""
+        return self._replace(batches=None)
 
 
 LAYOUT_OF_GROUP: Any = Group(BY_FIT, BY_FIT, BY_SEED, BY_SEED, BY_SEED, BY_SEED, BY_FIT)

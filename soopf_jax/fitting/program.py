@@ -7,6 +7,7 @@ share that minibatch, and over the G seeds of a group.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -156,10 +157,10 @@ def train_step(
     spec: Training, state: FitState, table: PreparedTable, group: Group, step: AnyArray
 ) -> tuple[FitState, Float[Array, "seeds fits"]]:
     """One step of Adam for every fit of the group, and their losses before it."""
+    assert group.batches is not None
+    tau = replace(spec.protocol, steps=group.batches.shape[1]).tau(step)
     gradients = over_seeds(partial(seed_gradient, spec), in_axes=(0, None, 0, 0, 0, None))
-    grads, losses = gradients(
-        state.params, table, group.batches[:, step], group.held_out, group.labels, spec.protocol.tau(step)
-    )
+    grads, losses = gradients(state.params, table, group.batches[:, step], group.held_out, group.labels, tau)
     alive = state.alive & jnp.isfinite(losses) & all_finite(grads)
     if platform() != CPU:  # all that Adam writes then depends on the same flags, and XLA writes it in one pass
         grads = jax.tree.map(lambda grad: jnp.where(_over(alive, grad), grad, 0.0), grads)

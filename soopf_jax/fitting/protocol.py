@@ -5,7 +5,7 @@ of devices, and an interrupted run can ask for the same ones again.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,11 @@ CHOICES = {
     "ties": ("first", "last"),
     "matmul_precision": ("default", "high", "highest"),
 }
+OUTSIDE_PROGRAMS = (
+    *("seeds", "restarts", "steps", "ties"),
+    *("batch_size", "router_width", "hidden", "query_sd", "source_scale", "router_input"),
+)
+"""What programs get as the shapes and values of arrays or as `Dims`, or not at all."""
 _SPLIT_STREAM, _BATCH_STREAM, _LABEL_STREAM = 0, 1, 2
 
 
@@ -116,6 +121,12 @@ class Protocol(Choices, Size):
     def label(self) -> str:
         """`full` for the paper's 10 seeds, 5 restarts and 2,000 steps, `quick` for ours, else `custom`."""
         return self.label_beside(PAPER)
+
+    @property
+    def of_programs(self) -> "Protocol":
+        """The protocol with the usual values in place of all that lies outside programs: equal ones share programs."""
+        usual: dict[str, Any] = {field.name: field.default for field in fields(self) if field.name in OUTSIDE_PROGRAMS}
+        return replace(self, **usual)
 
     def label_beside(self, paper: tuple[int, int, int]) -> str:
         """The label for an experiment in which the paper has these seeds, restarts and steps."""

@@ -87,7 +87,7 @@ def train_briefly(table: FeatureTable, device: jax.Device, protocol: Protocol) -
     rows = np.arange(len(fits.seed))[None]
     on_host = make_group(table, ARM, protocol, fits, rows)
     group: Any = put(on_host, mesh, LAYOUT_OF_GROUP)
-    state = init(spec, group)
+    state = init(spec, group.at_rest)
     before = to_host(energies(spec, state, prepared))
     half = np.int32(protocol.steps // 2)
     state, _ = advance(spec, state, prepared, group, np.int32(0), half)  # the first call compiles

@@ -86,7 +86,8 @@ class Job(NamedTuple):
 
     def training(self, mesh: Mesh) -> Training:
         """What the compiled programs depend on, for these devices."""
-        return Training(self.arm, self.table.grid, dims_of(self.table, self.protocol), self.protocol, mesh)
+        dims = dims_of(self.table, self.protocol)
+        return Training(self.arm, self.table.grid, dims, self.protocol.of_programs, mesh)
 
 
 class Lane(NamedTuple):
@@ -272,7 +273,7 @@ class GroupOfFits:
 
     def start(self, checkpoints: Checkpoints | None) -> tuple[FitState, list[jax.Array]]:
         """The state to train from, and the losses of the chunks that were trained before it."""
-        state = init(self.lane.spec, self.group)
+        state = init(self.lane.spec, self.group.at_rest)
         step = checkpoints.newest_step() if checkpoints else None
         if checkpoints is None or step is None or step not in self.bounds:
             return state, []
@@ -290,18 +291,18 @@ class GroupOfFits:
     def evaluate(self, state: FitState) -> Columns:
         """The statistics of trained fits, on the host."""
         spec, prepared = self.lane
-        table = self.job.table
-        columns: dict[str, Any] = evaluate(spec, state, prepared, self.group)._asdict()
+        table, group = self.job.table, self.group.at_rest
+        columns: dict[str, Any] = evaluate(spec, state, prepared, group)._asdict()
         if self.job.scores_only:
             return devices.to_host({name: columns[name] for name in SCORED})
         columns = columns_to_keep(columns, state.params, self.keep)
         if has_masks(self.job.arm.readout, prepared, spec.dims):
-            moments = {START: init(spec, self.group), END: state}
+            moments = {START: init(spec, group), END: state}
             for moment, fits in moments.items():
                 found = router_state(spec, fits, prepared)
                 columns |= {f"{moment}{name}": column for name, column in found._asdict().items()}
             if table.region is not None:
-                stats = diagnose(spec, state, prepared, table.region, self.group)
+                stats = diagnose(spec, state, prepared, table.region, group)
                 columns |= {f"{ROUTER}{name}": column for name, column in stats._asdict().items()}
         if self.test is not None:
             columns["energy"] = energies(spec, state, devices.share(self.test, spec.mesh))
