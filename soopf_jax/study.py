@@ -211,14 +211,17 @@ def run(asked: Study) -> None:
     shown = [p for p in planned if not asked.only or folder(p.run) in asked.only]
     print(sheets.text(planning.plan_sheet(shown)), flush=True)
     found = carry_out(asked, planned, shown, places, openers)
-    missing = {folder(run): result.reason for run, result in found.items() if isinstance(result, Obstacle)}
     if asked.only:
+        missing = {folder(run): result.reason for run, result in found.items() if isinstance(result, Obstacle)}
         if failed := [f"{name} ({missing[name]})" for name in asked.only if name in missing]:
             raise UserError(f"not done: {', '.join(failed)}; see above")
         return
-    done = f"{len(found) - len(missing)} of {len(found)} runs are done, {len(missing)} are missing"
     with progress.shown(), progress.phase("writing the page"):
-        arms = outcome.outcomes(found, out, {row.encoder_name: openers.depth(row.encoder_name) for row in rows})
+        depths = {row.encoder_name: openers.depth(row.encoder_name) for row in rows}
+        arms, damaged = outcome.outcomes(found, out, depths)
+        fates = (found | damaged).items()
+        missing = {folder(run): fate.reason for run, fate in fates if isinstance(fate, Obstacle)}
+        done = f"{len(found) - len(missing)} of {len(found)} runs are done, {len(missing)} are missing"
         if arms:
             outcome.write(arms, out)
             page.write(arms, missing, out)

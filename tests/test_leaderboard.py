@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from soopf_jax import leaderboard
+from soopf_jax.experiments import results
 from soopf_jax.experiments.naming import name_run
-from soopf_jax.report import leaderboard_table
+from soopf_jax.report import tables
 from tests.result_folders import save_run
 
 
@@ -150,6 +151,22 @@ def test_every_arm_is_a_row_with_its_scores_in_full(tmp_path):
     assert row["recovery"] == "", "undefined is empty"
 
 
+def test_csv_has_the_columns_of_every_result(tmp_path):
+    """The first row is of a result from before INJ was recorded by alignment."""
+    save_run(tmp_path / "old", {"learned": arm(0.9)})
+    new = Path(save_run(tmp_path / "new", {"learned": arm(0.5)}))
+    document = json.loads((new / "result.json").read_text())
+    (found,) = document["arms"]
+    found["inj_by_alignment"] = {"raw": found["non_injective"]}
+    (new / "result.json").write_text(json.dumps(results.sealed(document, (new / "fits.npz").read_bytes())))
+    assert run(tmp_path, "--csv", tmp_path / "l.csv") == 0
+    rows = csv_rows(tmp_path / "l.csv")
+    assert [row["result"] for row in rows] == ["old", "new"]
+    assert rows[0]["inj_raw"] == ""
+    assert float(rows[1]["inj_raw"]) == pytest.approx(0.6)
+    assert float(rows[0]["chance"]) == pytest.approx(1 / 9)
+
+
 def test_runs_are_ranked_within_their_protocol_only(tmp_path, capsys):
     save_run(tmp_path / "a", {"learned": arm(0.3, 10)}, restarts=5, steps=2000)
     save_run(tmp_path / "b", {"learned": arm(0.5, 10), "factorial": arm(0.7, 10)}, restarts=5, steps=2000)
@@ -252,7 +269,7 @@ def test_html_shows_names_from_files_as_text(tmp_path):
     ],
 )
 def test_csv_cells_that_a_spreadsheet_would_run_are_made_harmless(value, shown):
-    assert leaderboard_table.harmless(value) == shown
+    assert tables.harmless(value) == shown
 
 
 def test_csv_survives_commas_and_quotes_and_its_text_cells_are_harmless(tmp_path):

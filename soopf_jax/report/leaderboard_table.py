@@ -3,9 +3,6 @@
 Arms are sorted by substrate, grid, pairs and protocol before INJ: only arms that agree in these may be ranked.
 """
 
-import csv
-import io
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +10,10 @@ from typing import Any, NamedTuple
 from soopf_jax.errors import UserError
 from soopf_jax.experiments import results
 from soopf_jax.experiments.naming import RunName, name_run, without_folder
-from soopf_jax.report.tables import Table
+from soopf_jax.report.tables import Table, csv_text
 from soopf_jax.runtime.text import printable
 from soopf_jax.scoring import metrics
 from soopf_jax.types import Json
-
-_CSV_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 class RankedArm(NamedTuple):
@@ -115,13 +110,8 @@ def as_table(arms: Sequence[RankedArm]) -> Table:
 
 
 def as_csv(arms: Sequence[RankedArm]) -> str:
-    """For programs. Numbers have all digits, and undefined ones are empty. Text is made harmless for spreadsheets."""
-    records = [_record(ranked) for ranked in arms]
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(records[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: harmless(value) for key, value in record.items()} for record in records)
-    return buffer.getvalue()
+    """For programs. Numbers have all digits, and undefined ones are empty."""
+    return csv_text([_record(ranked) for ranked in arms])
 
 
 def _record(ranked: RankedArm) -> dict[str, Any]:
@@ -133,12 +123,6 @@ def _record(ranked: RankedArm) -> dict[str, Any]:
         "seeds": len(arm["inj"]["per_seed"]),
         "failed_fits": arm["failed_fits"],
         **{name: value for columns in scores for name, value in columns.items()},
+        "chance": ranked.chance,
         "result": ranked.folder,
     }
-
-
-def harmless(value: Any) -> Any:
-    """Put an apostrophe before text that a spreadsheet would take for a formula. Numbers stay as they are."""
-    if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@")) and not _CSV_NUMBER.fullmatch(value):
-        return f"'{value}"
-    return value

@@ -1,12 +1,15 @@
-"""A table and its forms: text for the terminal, Markdown for a README, HTML for a page."""
+"""A table and its forms: text for the terminal, Markdown for a README, HTML for a page, CSV for programs."""
 
+import csv
+import io
 import itertools
 import math
+import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from soopf_jax.runtime.text import printable, shortened
 
@@ -14,6 +17,7 @@ GAP = 2
 """Blanks between two columns."""
 LONGEST_NAME = 26
 """Characters of a value, where a table has to fit a terminal."""
+_CSV_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 class Table(NamedTuple):
@@ -96,3 +100,20 @@ def html_table(table: Table, links: Sequence[str] = ()) -> str:
 
 def _is_text(value: str) -> bool:
     return value != "n/a" and value[:1].isalpha()
+
+
+def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
+    """Records as CSV, with every column that one of them has. What a record lacks, and None, is empty."""
+    columns = dict.fromkeys(name for record in records for name in record)
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: harmless(value) for name, value in record.items()} for record in records)
+    return buffer.getvalue()
+
+
+def harmless(value: Any) -> Any:
+    """Put an apostrophe before text that a spreadsheet would take for a formula. Numbers stay as they are."""
+    if isinstance(value, str) and value.lstrip().startswith(("=", "+", "-", "@")) and not _CSV_NUMBER.fullmatch(value):
+        return f"'{value}"
+    return value

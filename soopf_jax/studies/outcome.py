@@ -4,7 +4,6 @@ In: the result folders of the runs. Out: scores, the accuracy on each axis alone
 statistics and the geometry of the features.
 """
 
-import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,18 +13,23 @@ import numpy as np
 from jaxtyping import Float
 
 from soopf_jax.encoders.layers import relative_depth
+from soopf_jax.errors import UserError
 from soopf_jax.experiments import results
 from soopf_jax.experiments.naming import RunName, name_run
 from soopf_jax.experiments.options import Bench
+from soopf_jax.experiments.results import Result
 from soopf_jax.grid import Grid
 from soopf_jax.report.confusion import axis_accuracy, confusion
-from soopf_jax.report.leaderboard_table import harmless
+from soopf_jax.report.tables import csv_text
 from soopf_jax.runtime import atomic
 from soopf_jax.runtime.text import printable
 from soopf_jax.scoring import statistics
 from soopf_jax.scoring.statistics import json_number
 from soopf_jax.studies.rows import Obstacle, folder
 from soopf_jax.types import Json
+
+COLUMNS = ("arm", "seed", "held_out", "selected", "C_sup", "C_op", "test_counts")
+"""What is read of fits.npz."""
 
 
 class Errors(NamedTuple):
@@ -90,8 +94,10 @@ def _per_seed(spread: Json) -> Float[np.ndarray, " seeds"]:
     return np.array([np.nan if value is None else value for value in spread["per_seed"]], float)
 
 
-def outcomes(found: Mapping[Bench, Json | Obstacle], runs: Path, depths: Mapping[str, int | None]) -> list[Outcome]:
-    """The arms of all finished runs that hold cells out.
+def outcomes(
+    found: Mapping[Bench, Json | Obstacle], runs: Path, depths: Mapping[str, int | None]
+) -> tuple[list[Outcome], dict[Bench, Obstacle]]:
+    """The arms of all finished runs that hold cells out, and why those of other finished runs cannot be shown.
 
     Args:
         found: The results, or why there is none.
@@ -99,36 +105,57 @@ def outcomes(found: Mapping[Bench, Json | Obstacle], runs: Path, depths: Mapping
         depths: The number of blocks of every encoder; None if it has none or is not here.
     """
     made: list[Outcome] = []
+    damaged: dict[Bench, Obstacle] = {}
     for run, document in found.items():
         if isinstance(document, Obstacle) or run.edits != "one":
             continue
-        result = results.load(runs / folder(run))
-        grid = Grid.of(*(document["provenance"]["grid"][axis] for axis in ("supports", "operations")))
-        name = name_run(document)
         deepest = depths.get(run.encoder_name) or max(other.layer or 1 for other in found)
-        for number, arm in enumerate(document["arms"]):
-            support, operation = by_axis(result.fits, number, grid)
-            made.append(
-                Outcome(
-                    dataset=run.dataset_name,
-                    encoder=run.encoder_name,
-                    layer=run.layer,
-                    depth=relative_depth(run.layer, deepest),
-                    readout=name.readout,
-                    assignment=arm["assignment"],
-                    objective=name.objective,
-                    protocol=name.protocol,
-                    folder=folder(run),
-                    arm=arm,
-                    support=support,
-                    operation=operation,
-                    errors=errors_of(result.fits, number, grid),
-                    features=numbers_of(document["provenance"]["features"]),
-                    name=name,
-                    grid=grid,
-                    test_pairs=pairs_of_a_seed(result.fits, number),
-                )
+        try:
+            made += outcomes_of(run, results.load(runs / folder(run)), deepest)
+        except UserError as error:
+            damaged[run] = Obstacle(str(error).rpartition(";")[0])
+    return made, damaged
+
+
+def outcomes_of(run: Bench, result: Result, deepest: int) -> list[Outcome]:
+    """The arms of one run.
+
+    Args:
+        run: Its options.
+        result: What it has found.
+        deepest: The number of blocks of its encoder.
+
+    Raises:
+        UserError: The result lacks something that runs record.
+    """
+    if lacking := [name for name in COLUMNS if name not in result.fits]:
+        raise UserError(f"fits.npz of {folder(run)} has no column {lacking[0]}; run it again")
+    document, name = result.document, name_run(result.document)
+    grid = Grid.of(*(document["provenance"]["grid"][axis] for axis in ("supports", "operations")))
+    made = []
+    for number, arm in enumerate(document["arms"]):
+        support, operation = by_axis(result.fits, number, grid)
+        made.append(
+            Outcome(
+                dataset=run.dataset_name,
+                encoder=run.encoder_name,
+                layer=run.layer,
+                depth=relative_depth(run.layer, deepest),
+                readout=name.readout,
+                assignment=arm["assignment"],
+                objective=name.objective,
+                protocol=name.protocol,
+                folder=folder(run),
+                arm=arm,
+                support=support,
+                operation=operation,
+                errors=errors_of(result.fits, number, grid),
+                features=numbers_of(document["provenance"]["features"]),
+                name=name,
+                grid=grid,
+                test_pairs=pairs_of_a_seed(result.fits, number),
             )
+        )
     return made
 
 
@@ -197,14 +224,8 @@ def record(outcome: Outcome) -> dict[str, Any]:
 
 
 def as_csv(found: Sequence[Outcome]) -> str:
-    """All records as CSV. Undefined numbers are empty, and text is made harmless for spreadsheets."""
-    records = [record(outcome) for outcome in found]
-    columns = list(dict.fromkeys(name for row in records for name in row))
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: harmless(value) for key, value in row.items()} for row in records)
-    return buffer.getvalue()
+    """All records as CSV."""
+    return csv_text([record(outcome) for outcome in found])
 
 
 def as_parquet(found: Sequence[Outcome]) -> bytes | None:

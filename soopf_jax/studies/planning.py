@@ -148,12 +148,14 @@ def plan(
         workload: Workload | Obstacle = Obstacle("left out by --dataset or --encoder")
         if chosen(run):
             workload = look(placed(run, places), openers)
+        document = finished(run, places.runs, None if isinstance(workload, Obstacle) else workload.key)
+        if isinstance(document, Obstacle):
+            planned.append(Planned(run, tuple(tables), None, 0.0, 0.0, document))
+            continue
         if isinstance(workload, Obstacle):
-            document = finished(run, places.runs, None)
             planned.append(Planned(run, tuple(tables), document, 0.0, 0.0, None if document else workload))
             continue
-        document, seconds, encoding, disk = finished(run, places.runs, workload.key), 0.0, 0.0, 0
-        obstacle = None
+        seconds, encoding, disk, obstacle = 0.0, 0.0, 0, None
         if document is None:
             encoding, disk = budget.features(run, workload, rate)
             seconds = encoding + training_seconds(run, workload, rate)
@@ -192,8 +194,8 @@ def _existing(folder: Path) -> Path:
     return next(place for place in (folder, *folder.absolute().parents) if place.exists())
 
 
-def finished(run: Bench, runs: Path, features_key: str | None) -> Json | None:
-    """The finished result of these options and features, or None.
+def finished(run: Bench, runs: Path, features_key: str | None) -> Json | Obstacle | None:
+    """The finished result of these options and features, or None; an obstacle if it is damaged.
 
     If the features are not available here (`features_key` is None), the options alone must agree. Tables can then be
     made on a machine without the data, from results that come from elsewhere.
@@ -202,7 +204,11 @@ def finished(run: Bench, runs: Path, features_key: str | None) -> Json | None:
     if not (place / "result.json").exists():
         return None
     config = configuration(run, [features_key] if features_key else [])
-    document = results.load(place).document
+    try:
+        document = results.load(place).document
+    except UserError as error:
+        reason = str(error).rpartition(";")[0]
+        return Obstacle(reason, (f"{reason}; mend or remove this folder, then give the same command again",))
     return document if config.items() <= document["config"].items() else None
 
 

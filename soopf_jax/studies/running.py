@@ -83,11 +83,11 @@ def carry_out_one(
         features.build(run, [p.run for p in to_come], shares.encoding)
         with contextlib.redirect_stdout(io.StringIO()):
             carry_out(check(options), shares.training, features.opened)
+        return results.load(places.runs / folder(run)).document
     except (UserError, MemoryError, OSError, jax.errors.JaxRuntimeError) as error:
         said = str(error) or type(error).__name__
         print(f"not run: {said}", file=sys.stderr)
         return Obstacle(said.partition(";")[0].splitlines()[0], (said.splitlines()[0],))
-    return results.load(places.runs / folder(run)).document
 
 
 # ---------------------------------------------------------------------------------------------- features
