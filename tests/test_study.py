@@ -14,6 +14,7 @@ from soopf_jax.experiments import results
 from soopf_jax.experiments.options import Bench
 from soopf_jax.features import store_writer
 from soopf_jax.fitting import compiled
+from soopf_jax.fitting.protocol import PRESETS
 from soopf_jax.studies import definition, outcome, planning, rows, running
 from soopf_jax.studies.opening import Openers
 from soopf_jax.studies.rows import Obstacle, Places
@@ -21,6 +22,7 @@ from tests import tiny_parts
 from tests.faults.runs import LAYERED_PARTS
 from tests.planted import GRID, SMALL_OPTIONS
 from tests.programs import compilations
+from tests.result_folders import save_run
 
 TINY = Bench("tests.tiny_parts:open_substrate", "tests.tiny_parts:open_layered", assignment=("factorial",), quick=True)
 
@@ -59,6 +61,13 @@ def test_any_choice_of_the_protocol_can_be_varied():
     assert len({rows.folder(run) for run in (*runs, *grids)}) == 4
 
 
+def test_a_preset_brings_its_choices():
+    paper, ours, mixed = rows_of({"preset": ["paper", "ours"]}, {"preset": "ours", "alignment": "hard"})
+    assert [run.protocol.preset for run in (paper, ours)] == ["paper", "ours"]
+    assert ours.choices == PRESETS["ours"] != paper.choices
+    assert mixed.choices == replace(PRESETS["ours"], alignment="hard")
+
+
 def test_a_file_has_rows_that_are_laid_over_its_options(tmp_path):
     path = tmp_path / "study.toml"
     path.write_text(
@@ -90,6 +99,13 @@ def test_the_example_is_a_study(tmp_path, capsys):
         ({"encoder": []}, "encoder has no value"),
         ({"encoder": "random-vit-s", "layer": "13"}, "there is no layer '13'"),
         ({"readout": "soop"}, "did you mean 'soopf'"),
+        ({"encoder": 3}, "encoder takes text, not 3"),
+        ({"dataset": {"name": "mujoco"}}, "dataset takes text"),
+        ({"assignment": 1}, "assignment takes a list of names"),
+        ({"assignment": ["factorial", ["learned"]]}, "assignment takes a list of names"),
+        ({"operations": [1, 2]}, "operations takes a list of names"),
+        ({"preset": "our"}, "did you mean 'ours'"),
+        ({"dry_run": True}, "unknown option of a run"),
     ],
 )
 def test_mistakes_in_a_definition(options, said):
@@ -168,7 +184,28 @@ def test_an_encoder_that_is_missing_is_reported(tmp_path):
     assert "not run: needs" in str(planning.plan_sheet(planned))
 
 
+def test_a_damaged_result_is_the_problem_of_its_row_alone(tmp_path):
+    damaged = tmp_path / "study" / rows.folder(replace(TINY, layer=2))
+    damaged.mkdir(parents=True)
+    (damaged / "result.json").write_text("{")
+    (first, second, third), _, _ = planned_layers(tmp_path)
+    assert [p.obstacle for p in (first, third)] == [None, None]
+    assert second.obstacle.reason.startswith(f"{damaged} cannot be read as a run")
+    assert "remove this folder" in second.obstacle.remedies[0]
+
+
 # ---------------------------------------------------------------------------------------------- what comes out
+
+
+def test_a_result_without_a_column_is_left_out_of_the_page(tmp_path):
+    """A run whose fits.npz has nothing to align, as save_run writes it, beside none at all."""
+    inj = np.full((3, 9), 0.5)
+    save_run(tmp_path / rows.folder(TINY), {"factorial": (inj, inj)})
+    found = {TINY: {"done": True}, replace(TINY, layer=1): Obstacle("too long")}
+    made, damaged = outcome.outcomes(found, tmp_path, {})
+    assert made == []
+    assert list(damaged) == [TINY]
+    assert "has no column C_sup" in damaged[TINY].reason
 
 
 def test_where_the_errors_lie_by_hand():

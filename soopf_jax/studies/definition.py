@@ -15,9 +15,12 @@ from soopf_jax import plugins
 from soopf_jax.encoders.layers import LAST, named_layers
 from soopf_jax.errors import UserError, unknown_name
 from soopf_jax.experiments.options import OF_CHOICES, Bench, changed, check
-from soopf_jax.fitting.protocol import Choices
+from soopf_jax.fitting.protocol import PRESETS, Choices
 
-NOT_VARIED = ("features", "data_root", "cache_dir", "out", "overwrite", "resume", "distributed")
+NOT_VARIED = (
+    *("features", "data_root", "cache_dir", "out", "overwrite", "resume", "distributed"),
+    *("dry_run", "target", "wide"),
+)
 """Options of a run that a study sets itself, or that it has no use for."""
 OPTIONS = (*(f.name for f in fields(Bench) if f.name not in (*NOT_VARIED, "choices")), *OF_CHOICES)
 """What may be varied."""
@@ -102,14 +105,22 @@ def _product(options: Options, depth_of: Depth) -> list[Bench]:
 def values_of(name: str, value: Any) -> list[Any]:
     """The values of an option; one that is not a list is one value."""
     if name in LISTS:
-        several = isinstance(value, list | tuple) and any(isinstance(item, list | tuple) for item in value)
-        return (
-            [tuple(item) for item in value] if several else [tuple(value) if not isinstance(value, str) else (value,)]
-        )
+        names = [value] if isinstance(value, str) else value
+        several = names if _all_are(names, list | tuple) else [names]
+        if not all(_all_are(one, str) for one in several):
+            raise UserError(f"{name} takes a list of names, or a list of such lists, not {value!r}; correct it")
+        return [tuple(one) for one in several]
     values = list(value) if isinstance(value, list | tuple) else [value]
     if not values:
         raise UserError(f"{name} has no value; give at least one or leave it out")
     return values
+
+
+def _all_are(values: Any, kind: Any) -> bool:
+    """Whether this is a list of values of one kind; an empty list counts as one of text."""
+    if not isinstance(values, list | tuple):
+        return False
+    return all(isinstance(value, kind) for value in values) if values else kind is str
 
 
 def layers_of(encoder: str, names: Sequence[str], depth_of: Depth) -> list[int | None]:
@@ -124,13 +135,17 @@ def make_run(options: Options) -> Bench:
     """One run. A probe has one assignment and one objective, whatever others are asked for.
 
     Raises:
-        UserError: An option has a value of the wrong kind.
+        UserError: An option has a value of the wrong kind, or there is no such preset.
     """
     kinds = {f.name: type(getattr(Choices(), f.name)) for f in fields(Choices)}
     kinds |= {f.name: type(f.default) for f in fields(Bench) if isinstance(f.default, bool | int | float | str)}
     kinds |= dict.fromkeys(("seeds", "restarts", "steps"), int)
+    kinds |= dict.fromkeys(("dataset", "encoder", "readout", "objective", "keep"), str)
     given = {name: _of_kind(name, value, kinds.get(name)) for name, value in options.items()}
-    run = changed(Bench(), given)
+    preset = given.get("preset", Bench.preset)
+    if preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    run = changed(Bench(choices=PRESETS[preset]), given)
     readout = plugins.resolve("readout", plugins.READOUTS, run.readout_name)
     return replace(run, assignment=(), objective=None) if readout.labels == "native" else run
 
