@@ -14,7 +14,7 @@ from soopf_jax import plugins
 from soopf_jax.errors import UserError
 from soopf_jax.grid import Grid
 from soopf_jax.substrates import coco, edits
-from soopf_jax.substrates.coco import BACKGROUND, PERSON, VEHICLE, Outline, Photo
+from soopf_jax.substrates.coco_files import BACKGROUND, PERSON, VEHICLE, Outline, Photo
 from soopf_jax.types import ImagePairs, Substrate, SubstrateRequest
 
 MINI = Path(__file__).parents[2] / "shared" / "coco-mini"

@@ -5,6 +5,7 @@ import io
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,10 @@ from zipfile import ZipFile
 import pytest
 from filelock import FileLock
 
+from soopf_jax import substrates
 from soopf_jax.errors import UserError
 from soopf_jax.substrates import __main__
-from soopf_jax.substrates.coco import find_files
+from soopf_jax.substrates.coco_files import find_files
 from soopf_jax.substrates.originals import download, fetch
 from soopf_jax.substrates.originals.download import Remote
 from soopf_jax.substrates.originals.fetch import Part
@@ -136,3 +138,13 @@ def test_the_command_line(
     (tmp_path / "annotations" / "instances_val2017.json").unlink()
     assert __main__.main(command) == 2
     assert "there is no " in capsys.readouterr().err
+
+
+def test_fetching_coco_needs_no_pycocotools(coco: list[Part], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycocotools", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "soopf_jax.substrates.coco", raising=False)
+    monkeypatch.delattr(substrates, "coco", raising=False)
+    monkeypatch.setattr(fetch, "COCO_ANNOTATIONS", coco[0])
+    monkeypatch.setattr(fetch, "COCO_PHOTOGRAPHS", {"val2017": coco[1]})
+    monkeypatch.setattr(__main__, "fetch", partial(fetch.fetch, http_hosts=(HOST,)))
+    assert __main__.main(["fetch", "coco:val2017", "--data-root", str(tmp_path)]) == 0

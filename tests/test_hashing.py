@@ -4,15 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from soopf_jax.runtime.hashing import canonical, digest, sha256, slug
+from soopf_jax.runtime.hashing import canonical, digest, file_sha256, sha256, slug
 
 
 def test_canonical_json_is_sorted_and_tight():
     assert canonical({"b": (1, 2.5), "a": None}) == b'{"a":null,"b":[1,2.5]}'
 
 
-def test_sha256_of_abc_is_the_published_one():
+def test_sha256_of_abc_is_the_published_one(tmp_path):
     assert sha256(b"abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert file_sha256(tmp_path / "abc") == sha256(b"abc")
     assert digest("abc") == sha256(b'"abc"')
 
 

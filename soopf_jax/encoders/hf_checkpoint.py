@@ -5,7 +5,6 @@ safetensors files, or from a seed. A hub id is first resolved to the folder of o
 the commit is known, and all checkpoints are loaded from folders. Code from a checkpoint is never run.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from safetensors import SafetensorError
 
 from soopf_jax.encoders.hf_architectures import UNGATED, Architecture
 from soopf_jax.errors import UserError
+from soopf_jax.runtime.hashing import file_sha256, sha256
 from soopf_jax.types import Json
 
 SETTINGS = ["config.json", "preprocessor_config.json", "processor_config.json"]
@@ -165,17 +165,13 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 def weights_sha256(checkpoint: Checkpoint) -> Mapping[str, str]:
     """File name -> SHA-256 of its bytes."""
-    digests = {}
-    for path in checkpoint.weights:
-        with path.open("rb") as file:
-            digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return digests
+    return {path.name: file_sha256(path) for path in checkpoint.weights}
 
 
 def config_sha256(config: Json) -> str:
     """SHA-256 of a config without the entries that do not affect the tokens, such as paths, versions and dtypes."""
     kept = {key: value for key, value in config.items() if key not in _VOLATILE}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    return sha256(json.dumps(kept, sort_keys=True).encode())
 
 
 # ------------------------------------------------------------------------------------------------- loading it

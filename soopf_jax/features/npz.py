@@ -1,12 +1,12 @@
 """Reads tokens that were made elsewhere: `--features FILE.npz` in, a FeatureTable out."""
 
-import hashlib
 import re
 from pathlib import Path
 
 import numpy as np
 
 from soopf_jax.errors import UserError
+from soopf_jax.runtime.hashing import file_sha256
 from soopf_jax.tokens import OPTIONAL, SHAPES, check_tokens
 from soopf_jax.types import FeatureTable
 
@@ -39,8 +39,7 @@ def _read(path: Path) -> tuple[dict[str, np.ndarray], str]:
     if not path.is_file():
         raise UserError("there is no such file; check the path")
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = file_sha256(path)
         with np.load(path, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise UserError("it holds a single array; save all of them with numpy.savez")

@@ -20,6 +20,7 @@ from soopf_jax import plugins
 from soopf_jax.errors import UserError, unknown_name
 from soopf_jax.runtime import atomic, cli
 from soopf_jax.runtime.progress import bar
+from soopf_jax.substrates.coco_files import find_files, split_of
 from soopf_jax.substrates.look.contact_sheet import draw_sheet
 from soopf_jax.substrates.look.measure import Survey, edited_supports, survey
 from soopf_jax.substrates.originals.fetch import fetch, parts_of
@@ -98,9 +99,7 @@ def run_fetch(options: Fetch) -> None:
     root = Path(options.data_root).expanduser()
     fetch(parts_of(options.dataset), root, options.keep_zips)
     if options.dataset.partition(":")[0] == "coco":
-        from soopf_jax.substrates import coco
-
-        coco.find_files(options.data_root, coco.split_of(options.dataset))
+        find_files(options.data_root, split_of(options.dataset))
     print(f"use it with --dataset {options.dataset} --data-root {options.data_root}")
 
 

@@ -4,7 +4,6 @@ Importing this module imports mujoco, which reads MUJOCO_GL only at that moment.
 MUJOCO_GL before it imports this module.
 """
 
-import hashlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from jaxtyping import Int8, UInt8
 from OpenGL import GL  # type: ignore[import-untyped]
 
 from soopf_jax.runtime.assets import asset
+from soopf_jax.runtime.hashing import file_sha256
 from soopf_jax.substrates.edits import Image
 from soopf_jax.substrates.mujoco import LAMP_CIRCLE, SIZE, SUPPORTS, Lamp, Scene
 from soopf_jax.substrates.pairs import Region
@@ -58,7 +58,7 @@ def identity() -> Json:
     with open_room():
         driver = [GL.glGetString(part).decode() for part in (GL.GL_VENDOR, GL.GL_RENDERER, GL.GL_VERSION)]
     return {
-        "scene_file": hashlib.sha256(scene_file().read_bytes()).hexdigest(),
+        "scene_file": file_sha256(scene_file()),
         "mujoco": mujoco.__version__,
         "opengl": ", ".join(driver),
     }

@@ -5,7 +5,6 @@ masks, so they are inferred: a pixel belongs to the support whose hue changes it
 changes it, as in the sky. Each pair has the same factors and edits as the pair of that number in `shapes3d-lite`.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -17,6 +16,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from soopf_jax.errors import UserError
+from soopf_jax.runtime.hashing import file_sha256
 from soopf_jax.runtime.progress import bar
 from soopf_jax.substrates import edits, pairs
 from soopf_jax.substrates.pairs import Draw, Pair, Region
@@ -55,9 +55,7 @@ def open_substrate(request: SubstrateRequest) -> Substrate:
     def render_pair(pair: int) -> Pair:
         return pairs.render_draw(draws[pair], lambda scene: images()[scene], lambda scene: region(*scene[3:]))
 
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    identity = {"name": "shapes3d", "version": "1", "sha256": digest, **plan.settings}
+    identity = {"name": "shapes3d", "version": "1", "sha256": file_sha256(path), **plan.settings}
     render = pairs.render_each(render_pair, len(draws), (SIZE, SIZE))
     return Substrate(plan.grid, plan.cell, (SIZE, SIZE), identity, render)
 
