@@ -1,5 +1,7 @@
 """A dry run says what a run would take, from the memory that compiled programs need, and computes nothing."""
 
+from dataclasses import replace
+
 import pytest
 
 from soopf_jax.experiments import dry_run
@@ -54,6 +56,18 @@ def test_fits_on_a_gpu_are_halved_until_its_memory_holds_them(monkeypatch):
     lines = [line.split() for line in text.splitlines()[-4:]]
     assert [(int(line[0]), int(line[2])) for line in lines] == [(8, 4), (16, 18), (24, 36), (80, 72)]
     assert len(set(asked)) == len(asked), "every number of fits is compiled once"
+
+
+def test_the_number_of_fits_that_was_asked_for_is_planned(monkeypatch, capsys):
+    asked = []
+    monkeypatch.setattr(dry_run, "make_plan", lambda job, session, test: asked.append(session) or dry_run_plan())
+    carry_out(replace(TINY, fits_per_program=7))
+    assert [session.fits_per_program for session in asked] == [7]
+    monkeypatch.setattr(dry_run, "bytes_of_programs", lambda job, count, *_: {"advance": count * 10**9})
+    monkeypatch.setattr(dry_run.targets, "devices_of", lambda target: None)
+    lines = [line.split() for line in dry_run.describe(open_run(TINY), "h100", 9).splitlines()[-4:]]
+    assert [line[2] for line in lines] == ["9"] * 4
+    assert [" ".join(line[6:]) for line in lines] == ["too small for them", *["needs 9.00 GB in advance"] * 3]
 
 
 def test_a_card_that_is_too_small_is_said_so(monkeypatch):

@@ -1,6 +1,7 @@
 """timm's models against transformers' on the same weights, and timm's own transform, without a network."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,10 @@ from soopf_jax.encoders import hf
 from soopf_jax.encoders.hf_preprocess import pixel_values
 from soopf_jax.encoders.hf_timm import PUBLISHED, open_encoder, timm_preprocessing
 from soopf_jax.errors import UserError
+from soopf_jax.experiments.options import Bench
 from soopf_jax.plugins import ENCODERS, resolve
+from soopf_jax.report.run_folder import carry_out
+from soopf_jax.studies import opening
 from soopf_jax.types import EncoderRequest, Window
 from tests import tiny_checkpoints, tiny_timm
 
@@ -233,3 +237,20 @@ def test_without_the_hub_one_line_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     assert "timm/vit_small_patch16_dinov3.lvd1689m is not in the cache" in error_of("dinov3-timm-s")
+
+
+@pytest.mark.parametrize("name", ["dinov3-timm-s", "timm:vit_small_patch16_224.augreg_in21k"])
+def test_a_plan_downloads_nothing(name, monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("soopf_jax.encoders.hf_timm.from_hub", lambda *_: pytest.fail("downloads"))
+    missing = opening.missing_weights(name)
+    assert missing is not None
+    assert re.fullmatch(rf"{name} \(timm/vit_small\S* is not in the cache of downloads\): .*", missing.remedies[0])
+    assert opening.Openers().depth(name) is None
+    with pytest.raises(UserError, match="a dry run downloads nothing, and timm/vit_small"):
+        carry_out(Bench(encoder=name, dry_run=True))
+
+
+def test_a_file_of_weights_is_no_download(tmp_path):
+    assert opening.missing_weights(f"timm:test_vit@{tmp_path}/weights.safetensors") is None
+    assert "did you mean" in opening.missing_weights("timm:vit_larg_patch16_dinov3").reason

@@ -20,12 +20,13 @@ GIGABYTES = (8, 16, 24, 80)
 """Memory sizes of cards for which a plan is shown."""
 
 
-def describe(run: OpenedRun, target: str | None = None) -> str:
+def describe(run: OpenedRun, target: str | None = None, fits_per_program: int | None = None) -> str:
     """How many fits of a run would train at once, and the memory that they need.
 
     Args:
         run: The run.
         target: The name of a GPU; None: this machine.
+        fits_per_program: How many fits are to train at once; None: chosen for speed, within the memory.
 
     Raises:
         UserError: The target is unknown, or the compiler for it is not installed.
@@ -43,7 +44,7 @@ def describe(run: OpenedRun, target: str | None = None) -> str:
         f" {pairs:,} pairs of {patches} x {channels} tokens"
     ]
     if target is None:
-        plan = make_plan(job, Session(), next(iter(test), None))
+        plan = make_plan(job, Session(fits_per_program=fits_per_program), next(iter(test), None))
         of = f"{plan.bytes_per_device / 1e9:.2f} of {memory_of_device() / 1e9:.1f} GB"
         return "\n".join([*lines, f"on this machine: {plan.fits_per_program} fits at once, {plan.lanes} lanes, {of}"])
 
@@ -54,10 +55,12 @@ def describe(run: OpenedRun, target: str | None = None) -> str:
     lines.append(f"on {targets.find(target).name}, compiled and not run:")
     for size in GIGABYTES:
         limit = int(schedule.MEMORY_SHARE * size * 1e9)
-        count = schedule.fits_at_once(fits, lambda count: max(needed(count).values()), limit, among)
+        count = fits_per_program or schedule.fits_at_once(fits, lambda n: max(needed(n).values()), limit, among)
         most = max(needed(count), key=lambda name: needed(count)[name])
         peak = needed(count)[most]
-        room = f"needs {peak / 1e9:.2f} GB in {most}" if peak <= limit else "too small even for one fit"
+        room = f"needs {peak / 1e9:.2f} GB in {most}"
+        if peak > limit:
+            room = "too small for them" if fits_per_program else "too small even for one fit"
         lines.append(f"  {size:>3} GB: {count:>4} fits at once, {room}")
     return "\n".join(lines)
 

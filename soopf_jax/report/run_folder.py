@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from soopf_jax.encoders.downloads import to_download
 from soopf_jax.errors import UserError
 from soopf_jax.experiments import dry_run, results
 from soopf_jax.experiments.experiment import Data
@@ -49,10 +50,12 @@ def carry_out(bench: Bench, bar: ProgressBar | None = None, given: Given | None 
 
 
 def _carry_out(bench: Bench, bar: ProgressBar | None, given: Given | None) -> None:
+    if bench.dry_run and not bench.features and (hub_id := to_download(bench.encoder_name)):
+        raise UserError(f"a dry run downloads nothing, and {hub_id} is not here; hf download {hub_id} brings it")
     with progress.phase("opening data and encoder"):
         run = open_run(bench, given)
     if bench.dry_run:
-        print(dry_run.describe(run, bench.target))
+        print(dry_run.describe(run, bench.target, bench.fits_per_program or None))
         return
     config = run.config
     out = Path(bench.out) if bench.out else default_out(bench, config)

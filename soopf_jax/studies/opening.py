@@ -6,11 +6,11 @@ Nothing is downloaded: a plan must neither wait for a network nor fill a disk.
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
 from soopf_jax import plugins
+from soopf_jax.encoders.downloads import to_download
 from soopf_jax.encoders.hf_architectures import HUB_IDS
 from soopf_jax.encoders.layers import at_layer
 from soopf_jax.errors import MissingPackage, UserError
@@ -83,19 +83,12 @@ def open_dataset(request: SubstrateRequest) -> Substrate | Obstacle:
 
 
 def missing_weights(name: str) -> Obstacle | None:
-    """An obstacle if an encoder's weights would have to be downloaded; None if they are on this machine.
-
-    The hub is not asked: a plan must neither download gigabytes nor wait for a network that is not there.
-    """
-    hub_id = HUB_IDS.get(name, name.partition(":")[2] if name.startswith("hf:") else "").partition("@")[0]
-    if not hub_id or Path(hub_id).expanduser().is_dir():
-        return None
+    """An obstacle if an encoder's weights would have to be downloaded; None if they are on this machine."""
     try:
-        from huggingface_hub import try_to_load_from_cache
-    except ModuleNotFoundError:
-        return _lacks(name, plugins.missing_package(f"encoder '{name}'", "huggingface_hub"))
-    files = ("model.safetensors", "model.safetensors.index.json")
-    if any(isinstance(try_to_load_from_cache(hub_id, file), str) for file in files):
+        hub_id = to_download(name)
+    except UserError as error:
+        return _lacks(name, error)
+    if hub_id is None:
         return None
     return _lacks(name, UserError(f"{hub_id} is not in the cache of downloads; hf download {hub_id}"))
 
