@@ -71,7 +71,7 @@ class Cloud(NamedTuple):
 
     def run(self, machine: str, *words: str, module: str = "features") -> Done:
         process = self.start(machine, module, *words)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=900)
         return Done(process.returncode, out, err)
 
     def stores(self, machine: str) -> list[Path]:
@@ -210,7 +210,7 @@ def test_a_chunk_that_has_changed_on_the_server_is_refused(cloud):
 def test_two_machines_that_upload_at_once_do_no_harm(cloud, tmp_path):
     patient = cloud._replace(settings={})  # moto answers some simultaneous writes with 500: as a rule one tries again
     both = [patient.start(machine, "features", *BUILD) for machine in "ab"]
-    ended = [process.communicate(timeout=300) for process in both]
+    ended = [process.communicate(timeout=900) for process in both]
     assert [process.returncode for process in both] == [0, 0], ended
     assert len({out for out, _ in ended}) == 1
     assert {name: size for name, (size, _) in cloud.there().items()} == {

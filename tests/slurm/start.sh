@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A Slurm of one node with two CPUs, on loopback, in a folder of its own: start.sh FOLDER [PID]. The clients find it by
 # SLURM_CONF=FOLDER/slurm.conf. It needs root, and Debian's slurm-wlm and munge. stop.sh FOLDER ends it, and so does the
-# end of the process PID; in any case its daemons end after half an hour.
+# end of the process PID; in any case its daemons end after an hour.
 set -euo pipefail
 say() { echo "tests/slurm/start.sh: $1" >&2; exit 2; }
 [ $# -ge 1 ] || say 'give the folder that it may fill'
@@ -20,7 +20,7 @@ SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort=$port
 SlurmdPort=$((port > 60000 ? port - 1 : port + 1))
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
-AuthInfo=socket=$folder/munge/socket,cred_expire=15
+AuthInfo=socket=$folder/munge/socket,cred_expire=60
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation=$folder/state
@@ -34,7 +34,9 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
-SlurmdTimeout=60
+SlurmdTimeout=600
+MessageTimeout=60
+BatchStartTimeout=5
 KillWait=2
 MpiDefault=none
 ReturnToService=2
@@ -42,13 +44,13 @@ NodeName=localhost NodeAddr=127.0.0.1 CPUs=2 RealMemory=2000 State=UNKNOWN
 PartitionName=short Nodes=localhost Default=YES MaxTime=60 State=UP
 CONF
 export SLURM_CONF=$folder/slurm.conf
-alone() { setsid timeout --kill-after=5 1800 "$@" </dev/null >>"$folder/daemons.log" 2>&1 & echo $! >>"$folder/pids"; }
+alone() { setsid timeout --kill-after=5 3600 "$@" </dev/null >>"$folder/daemons.log" 2>&1 & echo $! >>"$folder/pids"; }
 alone munged --foreground --force --key-file="$folder/munge/key" --socket="$folder/munge/socket" \
     --pid-file="$folder/munge/pid" --log-file="$folder/munge/log" --seed-file="$folder/munge/seed"
-for _ in $(seq 50); do [ -S "$folder/munge/socket" ] && break; sleep 0.1; done
+for _ in $(seq 600); do [ -S "$folder/munge/socket" ] && break; sleep 0.1; done
 alone slurmctld -D
 alone slurmd -D
-for _ in $(seq 150); do
+for _ in $(seq 600); do
     if [ "$(sinfo --noheader --format=%T 2>/dev/null)" = idle ]; then
         stop=$(cd "$(dirname "$0")" && pwd)/stop.sh
         if [ $# -gt 1 ]; then

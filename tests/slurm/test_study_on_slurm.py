@@ -3,7 +3,6 @@
 import contextlib
 import json
 import subprocess
-import time
 from pathlib import Path
 
 import psutil
@@ -11,11 +10,12 @@ import pytest
 
 from soopf_jax import study
 from soopf_jax.studies import slurm_queue
+from tests.slurm.waiting import HOLD, newest_checkpoint, until
 
 pytestmark = pytest.mark.slurm
 STUDY = [
     *("--dataset", "tests.slurm.parts:open_substrate", "--encoder", "tests.slurm.parts:open_layered"),
-    *("--layer", "all", "last", "--assignment", "factorial", "--seeds", "1", "--restarts", "1", "--steps", "200"),
+    *("--layer", "all", "last", "--assignment", "factorial", "--seeds", "1", "--restarts", "1", "--steps", "20"),
     *("--set", "batch_size=8", "checkpoint_seconds=0"),
 ]
 ON_SLURM = ["--launcher", "slurm", "--mem", "500M", "--slurm", "cpus-per-task=1"]
@@ -26,20 +26,6 @@ def quick_looks(monkeypatch, no_report):
     monkeypatch.setattr(slurm_queue, "SECONDS_BETWEEN_LOOKS", 0.5)
 
 
-def until(reached, seconds=120):
-    """Wait for something true, and return it."""
-    end = time.monotonic() + seconds
-    while not (found := reached()):
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.1)
-    return found
-
-
-def checkpoint_of(row: Path):
-    """A checkpoint of an unfinished run."""
-    return next(row.parent.glob(f".{row.name}.work-*/*.checkpoint/[1-9]*"), None)
-
-
 def kill_command(row: Path) -> None:
     """Kill the command of a row, and nothing else of its job."""
     (command,) = [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [])[-1:] == [row.name]]
@@ -48,17 +34,52 @@ def kill_command(row: Path) -> None:
 
 def kill_node_of(job: str) -> None:
     """Kill all processes of a job, and those with which Slurm watches it: what is left when a node has died."""
-    number = subprocess.check_output(["squeue", "--noheader", "--format=%A", f"--jobs={job}"], text=True).strip()
+    (number,) = squeue(job, "%A")
     for process in psutil.process_iter(["cmdline"]):
         with contextlib.suppress(psutil.Error):
             keeper = " ".join(process.info["cmdline"] or []).startswith(f"slurmstepd: [{number}.")
             if keeper or process.environ().get("SLURM_JOB_ID") == number:
                 process.kill()
-    subprocess.run(["scontrol", "reconfigure"], check=True)  # Slurm asks its nodes only now and then what runs there
 
 
-def test_cancelled_killed_and_requeued_jobs_end_with_the_bits_of_a_local_study(slurm, tmp_path, capfd):
+def squeue(job: str, what: str) -> list[str]:
+    """What squeue says of a job; nothing if it is not in the queue."""
+    answer = subprocess.run(
+        ["squeue", "--noheader", f"--format={what}", f"--jobs={job}"], capture_output=True, text=True
+    )
+    return answer.stdout.split()
+
+
+def meet(row: Path, job: str) -> None:
+    """Wait until a job is in training, where HOLD keeps it."""
+    until(lambda: newest_checkpoint(row) or not squeue(job, "%T"), seconds_between=0.5)
+    assert newest_checkpoint(row), "the job has ended before; see its log"
+
+
+def is_back(job: str) -> bool:
+    """Whether a job is in the queue again."""
+    return squeue(job, "%T") == ["PENDING"]
+
+
+def is_missed(job: str) -> bool:
+    """Whether Slurm has noticed that a job's node has lost it. It asks its nodes only now and then, or when told to."""
+    subprocess.run(["scontrol", "reconfigure"], check=True)
+    return is_back(job)
+
+
+def start_soon(job: str) -> None:
+    """Start a job that is in the queue again. By itself, Slurm first lets the credentials of its first start expire.
+
+    The new credentials must be younger than the end of the first start, of which Slurm notes the second.
+    """
+    subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now+3"], check=True)
+
+
+def test_cancelled_killed_and_requeued_jobs_end_with_the_bits_of_a_local_study(slurm, tmp_path, capfd, monkeypatch):
     out, local, cache = tmp_path / "on-slurm", tmp_path / "local", ["--cache-dir", str(tmp_path / "cache")]
+    hold = tmp_path / "hold"
+    hold.touch()
+    monkeypatch.setenv(HOLD, str(hold))  # every job has it too, and waits in training
     assert study.main([*STUDY, *cache, *ON_SLURM, "--no-wait", "--out", str(out)]) == 0
     assert "0 of 4 runs are done, 4 are missing" in capfd.readouterr().out
     first = json.loads((out / "slurm" / "1" / "jobs.json").read_text())
@@ -68,15 +89,20 @@ def test_cancelled_killed_and_requeued_jobs_end_with_the_bits_of_a_local_study(s
 
     subprocess.run(["scancel", f"{job}_3"], check=True)
 
-    until(lambda: checkpoint_of(killed))
+    meet(killed, f"{job}_0")
     kill_command(killed)
 
-    until(lambda: checkpoint_of(left))
+    meet(left, f"{job}_1")
     subprocess.run(["scancel", "--signal=USR2", f"{job}_1"], check=True)  # what Slurm sends before the time is over
+    until(lambda: is_back(f"{job}_1"))
+    start_soon(f"{job}_1")
 
-    until(lambda: checkpoint_of(lost))
+    meet(lost, f"{job}_2")
     kill_node_of(f"{job}_2")
+    until(lambda: is_missed(f"{job}_2"), seconds_between=2)
+    start_soon(f"{job}_2")
 
+    hold.unlink()
     assert study.main([*STUDY, *cache, *ON_SLURM, "--out", str(out)]) == 0
     told = capfd.readouterr()
     assert "4 of 4 runs are done, 0 are missing" in told.out
@@ -84,7 +110,7 @@ def test_cancelled_killed_and_requeued_jobs_end_with_the_bits_of_a_local_study(s
     again = json.loads((out / "slurm" / "2" / "jobs.json").read_text())
     assert again["jobs"] == [[killed.name], [cancelled.name]], "the others were still with Slurm"
     log = next((out / "slurm" / "1").glob("*_1_0_log.out")).read_text()
-    assert "steps of factorial; run the same command again to go on" in log, "it has kept a checkpoint"
+    assert "kept 1 of 20 steps of factorial; run the same command again to go on" in log
     assert "Requeued job" in log
     assert log.count("-m soopf_jax study") >= 2, "it was started again"
 
