@@ -119,7 +119,7 @@ def answer(word: str) -> None:
     elif word.startswith("-"):
         raise UserError(f"{word} comes before any command; see soopf --help")
     else:
-        raise unknown_name("command", word, [*COMMANDS, *LISTS, COMPLETION, VERSION[0]])
+        raise unknown_name("command", word, {*COMMANDS, *LISTS, COMPLETION, VERSION[0]})
 
 
 def overview() -> str:

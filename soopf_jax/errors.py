@@ -37,4 +37,5 @@ def unknown_name(kind: str, name: str, valid: Iterable[str], also: str = "") -> 
     names = sorted(valid)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{close[0]}'? " if close else ""
-    return UserError(f"unknown {kind} '{name}': {hint}choose from {', '.join(names)}{also}")
+    offer = f"choose from {', '.join(names)}" if names else "there is none"
+    return UserError(f"unknown {kind} '{name}': {hint}{offer}{also}")

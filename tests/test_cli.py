@@ -1,6 +1,7 @@
 """What every command line promises: exit codes, and one line for whatever goes wrong."""
 
 import errno
+import io
 import re
 import subprocess
 import sys
@@ -82,6 +83,25 @@ def test_a_bad_command_line_is_one_line(args, said):
     assert not set("│╭╰─") & set(str(caught.value))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["board"], "FOLDER is missing: The folder that holds result folders, at any depth. (see soopf board --help)"),
+        (["board", "a", "b"], "unexpected 'b': a value follows the option that it belongs to (see soopf board --help)"),
+        (["features", "export", "x"], "--to is missing: The folder to write. (see soopf features --help)"),
+        (["features"], "soopf features needs one of list, build, verify, remove, export, import"),
+        (["features", "lst"], "unknown command 'lst': did you mean 'list'? choose from build, export, import, list,"),
+    ],
+)
+def test_what_is_missing_or_too_much_is_named_whatever_the_terminal_can_show(
+    words, said, encoding, capsys, monkeypatch
+):
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding))
+    assert soopf(words) == 2
+    assert capsys.readouterr().err.startswith(f"error: {said}")
+
+
 def test_values_and_flags_are_read_over_the_defaults():
     assert cli.parse(Options, "p", ["--quick"], Options(seeds=3)) == Options(3, True)
     assert cli.parse(Options, "p", ["--seeds", "4", "--no-quick"]) == Options(4, False)
@@ -90,6 +110,7 @@ def test_values_and_flags_are_read_over_the_defaults():
 def test_the_nearest_name_is_offered_only_where_there_is_one():
     assert "did you mean 'pixels'?" in str(unknown_name("encoder", "pixel", ["pixels", "dinov3"]))
     assert "did you mean" not in str(unknown_name("encoder", "zzzz", ["pixels", "dinov3"]))
+    assert str(unknown_name("store", "x", [])) == "unknown store 'x': there is none"
 
 
 def test_a_shell_can_complete_commands_and_their_options(capsys):

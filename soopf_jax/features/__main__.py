@@ -10,8 +10,8 @@ from typing import Annotated
 import tyro
 
 from soopf_jax import plugins
-from soopf_jax.errors import UserError
-from soopf_jax.features import pack, remote
+from soopf_jax.errors import UserError, unknown_name
+from soopf_jax.features import pack, remote, store
 from soopf_jax.features.table import build
 from soopf_jax.runtime import cli, progress
 from soopf_jax.runtime.text import is_address
@@ -112,8 +112,12 @@ def run(args: Sequence[str] | None = None) -> None:
     """
     match cli.parse(List | Build | Verify | Remove | Export | Import, "soopf_jax.features", args):
         case List() as options:
-            for name, state, size, statistics in remote.list_stores(options.cache_dir):
+            listed = remote.list_stores(options.cache_dir)
+            for name, state, size, statistics in listed:
                 print(f"{name}  {size / 1e6:.1f} MB  {state}{_shown(statistics)}")
+            if not listed:
+                place = options.cache_dir if is_address(options.cache_dir) else store.features_folder(options.cache_dir)
+                print(f"there is no feature store in {place}", file=sys.stderr)
         case Build() as options:
             with progress.shown():
                 print(_build(options))
@@ -164,6 +168,9 @@ def _verify(options: Verify) -> None:
     listed = {one.name: one.state for one in remote.list_stores(cache)}
     finished = [name for name, state in listed.items() if state != remote.UNFINISHED]
     damaged = 0
+    for name in options.stores:
+        if name not in listed and not is_address(name) and not Path(name).expanduser().exists():
+            raise unknown_name("feature store", name, listed)
     for name in options.stores or finished:
         problems = pack.verify(remote.address_of(name, cache) if name in listed else name)
         print("\n".join(problems) or f"{name}: every byte is as it was written")

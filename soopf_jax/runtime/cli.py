@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from soopf_jax.errors import UserError
+from soopf_jax.errors import UserError, unknown_name
 from soopf_jax.runtime import interrupt
 
 if TYPE_CHECKING:
     from soopf_jax.runtime.help import Groups, Option
 
-_AFTER_THE_POINT = r"For full helptext|Argument helptext|Got errors:|Perhaps you meant|─────"
+_AFTER_THE_POINT = r"For full helptext|Argument helptext|Got errors:|Perhaps you meant|─────|-----"
 """What tyro prints after the sentence that names the mistake."""
+_TITLE = r"^[^\n]*\n\s*-{5,}"
+"""The title of tyro's box where the terminal has no characters for frames."""
 RETIRED = {"--coco-split": "the split is part of the data set's name: write coco:val2017"}
 """Options of earlier versions, and what to write instead."""
 
@@ -116,9 +118,13 @@ def parse(
     except SystemExit as stop:
         if not stop.code:
             raise
-    chosen = help.kinds_of(kind).get(args[0], kind) if args else kind
-    options = help.options_of(chosen)
-    wrong = _unknown_option(options, args) or _wrong_value(options, args) or _first_sentence(box.getvalue())
+    words = help.kinds_of(kind)
+    if words and (not args or args[0] not in words):
+        raise unknown_name("command", args[0], words) if args else UserError(f"{name} needs one of {', '.join(words)}")
+    options = help.options_of(words[args[0]] if words else kind)
+    wrong = (
+        _unknown_option(options, args) or _wrong_value(options, args) or _said(_first_sentence(box.getvalue()), options)
+    )
     raise UserError(f"{wrong} (see {name} --help)")
 
 
@@ -154,6 +160,17 @@ def _wrong_value(options: "Sequence[Option]", args: Sequence[str]) -> str | None
 
 def _first_sentence(box: str) -> str:
     """The sentence that names the mistake, from tyro's box of 5 to 15 lines."""
+    box = re.sub(_TITLE, "", box)
     lines = [line.strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
     sentence = re.split(_AFTER_THE_POINT, " ".join(filter(None, lines)))[0]
     return sentence.strip(" .:") or "this command line cannot be read"
+
+
+def _said(sentence: str, options: "Sequence[Option]") -> str:
+    """The sentence of tyro in words of ours, if it is about an argument that is missing or one too many."""
+    if found := re.match(r"Missing from .*?: (\S+)", sentence):
+        missing = next((option for option in options if option.name == found[1]), None)
+        return f"{found[1]} is missing" + (f": {missing.short_text}" if missing else "")
+    if found := re.match(r"Unrecognized options: (.+)", sentence):
+        return f"unexpected '{found[1]}': a value follows the option that it belongs to"
+    return sentence

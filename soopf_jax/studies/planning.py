@@ -24,6 +24,7 @@ from soopf_jax.fitting import devices
 from soopf_jax.fitting.protocol import effective_batch_size
 from soopf_jax.grid import Grid
 from soopf_jax.report.tables import Table
+from soopf_jax.runtime.text import count
 from soopf_jax.studies import cost
 from soopf_jax.studies.opening import Openers, missing_weights
 from soopf_jax.studies.rows import Obstacle, Places, arm_names, configuration, folder, placed
@@ -281,7 +282,7 @@ def plan_sheet(planned: Sequence[Planned]) -> Sheet:
     to_run = [p for p in planned if not p.obstacle]
     costs = f"about {duration(float(sum(p.seconds for p in to_run)))}, {size(sum(p.disk for p in to_run))} of disk"
     done = sum(p.document is not None for p in planned)
-    title = f"Plan: {len(planned)} runs, {done} done, {len(planned) - len(to_run)} cannot run; {costs}"
+    title = f"Plan: {count(len(planned), 'run')}, {done} done, {len(planned) - len(to_run)} cannot run; {costs}"
     header = ("run", "memory", "disk", "time here", *(("for tables",) if with_tables else ()))
     missing = dict.fromkeys(remedy for p in planned if p.obstacle for remedy in p.obstacle.remedies)
     return Sheet("plan", Table(title, header, rows), () if with_tables else tuple(missing))
