@@ -122,7 +122,7 @@ def run(options: Options) -> None:
     bench = options.bench
     if options.sample < 0:
         raise UserError(f"--sample must not be negative, not {options.sample}")
-    from soopf_jax.experiments.census import Extent, take_census
+    from soopf_jax.experiments.census import Extent, check_no_probe, take_census
     from soopf_jax.experiments.inputs import open_inputs, recorded
     from soopf_jax.fitting.train import Session
     from soopf_jax.report import census as report
@@ -130,6 +130,7 @@ def run(options: Options) -> None:
     from soopf_jax.runtime import atomic, progress
     from soopf_jax.runtime.arrays import npz_bytes
 
+    check_no_probe(bench.readout_name)
     (opened,) = open_inputs(bench)
     config = recorded(bench, [opened]) | {"held_out": list(options.held_out), "sample": options.sample}
     named = default_out(bench, config)

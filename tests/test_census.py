@@ -204,6 +204,7 @@ def test_two_operations_with_equal_effect_are_not_identifiable():
         (("--sample", "-1"), "must not be negative"),
         (("--steps", "0"), "steps must be at least 1"),
         (("--encoder", "pixel"), "pixels"),
+        (("--readout", "mlp"), "readout mlp is a probe"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, capsys):

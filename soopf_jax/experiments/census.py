@@ -12,6 +12,8 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
+from soopf_jax import plugins
+from soopf_jax.errors import UserError
 from soopf_jax.experiments import results
 from soopf_jax.experiments.arms import make_arms
 from soopf_jax.experiments.records import stats_of
@@ -91,6 +93,7 @@ def take_census(
     """
     session, extent = session or Session(), extent or Extent()
     check_cells(table.cell, table.grid)
+    check_no_probe(readout)
     (arm,) = make_arms(readout, [TRUE_GRID], objective)
     placements = grids_of(table.grid, extent.sample)
     held_out = extent.held_out or tuple(range(table.grid.n_cells))
@@ -124,6 +127,16 @@ def take_census(
         **ranks.record(columns, held_out, table.grid),
     }
     return Census(document, columns)
+
+
+def check_no_probe(readout: str) -> None:
+    """Check that the readout learns from flat labels, whose grid is not known.
+
+    Raises:
+        UserError: It is a probe, or there is no such readout.
+    """
+    if plugins.resolve("readout", plugins.READOUTS, readout).labels == "native":
+        raise UserError(f"readout {readout} is a probe: it is told the axes, so it has no grid to find; choose another")
 
 
 def fits_of(
