@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks import assignments as compared
-from docs import benchmark_tables
+from docs import benchmark_tables, matching_tables
 from docs.evidence import NOT_RUN, Command, Found, ResultTable
 from soopf_jax.experiments.naming import with_caveat
 from soopf_jax.experiments.options import Bench
@@ -275,6 +275,7 @@ TABLES = {
     "assignments": of_pairs(compared.scores),
     "assignments-tests": of_pairs(compared.paired_tests),
     "census": ResultTable(list(CENSUSES.values()), census),
+    **matching_tables.TABLES,
     **benchmark_tables.TABLES,
 }
 """By name, in the order in which their runs are done."""

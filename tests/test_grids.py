@@ -119,7 +119,7 @@ def test_the_additive_fitness_is_the_explained_share_of_least_squares(n_cells):
 def test_noisy_additive_means_give_their_grid_back(side, trials):
     """Noise of 0.8 beside effects of 1. On a square grid, rows and columns may be exchanged: fitness decides.
 
-    Annealed Sinkhorn finds 0 of 10 at 6 x 6, scipy's FAQ 0, and a softmax per row 0.
+    benchmarks/grid_search.py compares other methods on such means.
     """
     grid = grid_of(side, side)
     for trial in range(trials):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from docs import evidence
+from docs import matching_tables as matching
 from docs import result_tables as shown
 from docs import results as documents
 from soopf_jax.experiments.options import Bench, record
@@ -64,6 +65,46 @@ def test_rows_come_from_the_results():
     assert (row["encoder"], row["assignment"], row["INJ"], row["validation"]) == (
         *("pixels", "learned", "0.600", "0.900"),
     )
+
+
+def decided(**names):
+    """What benchmarks/matching.py says about some grids."""
+    shares = {"recovery": 0.5, "exact": 0.25, "unidentifiable": 0.7, "search_gap": 0.05, "best_of_all": 0.95}
+    return names | shares | {"lead": 4.125}
+
+
+def test_grids_before_training_are_shown_beside_a_random_one():
+    vit, *rest = reversed(matching.PLACEMENTS)
+    row = decided(dataset="mujoco", encoder=shown.VIT)
+    made = {"chance": {"recovery": 0.4183, "exact": 0.0001}, "rows": [row]}
+    header, (first, last) = matching.placement({vit: made} | dict.fromkeys(rest, evidence.NOT_RUN))[1:]
+    assert header == (
+        *("data set/encoder", "recovery", "exact", "a wrong grid fits better", "search gap", "best of all grids"),
+    )
+    assert first == ("mujoco/ViT-S/14", "0.500", "0.250", "0.700", "0.050", "0.950")
+    assert last == ("a random grid", "0.418", "0.000", "", "", "")
+
+
+def test_ways_to_recognise_an_operation_are_rows():
+    table = matching.ways({matching.WAYS: {"rows": [decided(way="by its smell")]}})
+    assert table.header[0::6] == ("how an operation is recognised", "lead in SDs")
+    assert table.rows == [("by its smell", "0.500", "0.250", "0.700", "0.050", "0.950", "4.12")]
+
+
+def test_searches_have_their_sizes_side_by_side():
+    rows = [
+        {"method": method, "channels": 16, "side": side, "found": side, "trials": 9, "cpu_seconds": seconds}
+        | {"unidentifiable": side - 4 if method == "one" else 0}
+        for method, seconds in (("one", 0.25), ("other", 1.5))
+        for side in (4, 6)
+    ]
+    header, rows = matching.searches({matching.SEARCHES: {"rows": rows}})[1:]
+    assert header == ("method", "channels", "4 x 4", "6 x 6", "seconds, 4 x 4", "seconds, 6 x 6")
+    assert rows == [
+        ("one", "16", "4/9", "6/9", "0.250", "0.250"),
+        ("other", "16", "4/9", "6/9", "1.500", "1.500"),
+        ("(a wrong grid fits better)", "16", "0/9", "2/9", "", ""),
+    ]
 
 
 def test_a_run_is_read_from_the_evidence_if_it_has_the_choices_of_today(tmp_path, monkeypatch):
