@@ -65,6 +65,18 @@ ROUTER_CHOICES = (
 """The choices for which the scale of an encoder's tokens matters. The others are studied with pixels alone."""
 ASSIGNMENTS = {pair: compared.runs_of(pair, compared.Options()) for pair in compared.PAIRS}
 """The runs of every pair of data set and encoder on which assignments are compared."""
+MODULE = "benchmarks.assignments_tried"
+TRIED = {
+    pair: compared.runs_of(
+        pair,
+        compared.Options(
+            assignments=("learned", "matched", f"{MODULE}:SLOW", f"{MODULE}:FROM_MATCHED"), equal_budget=False
+        ),
+    )
+    for pair in compared.PAIRS
+    if pair.endswith("/pixels")
+}
+"""The same, for assignments that were tried and are not offered."""
 LAYERS = Command(("soopf_jax", "study", "examples/layers.toml"), "study.csv")
 CENSUSES = {
     (dataset, encoder): Command(
@@ -208,15 +220,17 @@ def _missing(document: Json | Obstacle) -> bool:
     return isinstance(document, Obstacle)
 
 
-def of_pairs(show: Callable[[Mapping[str, compared.Compared]], Table]) -> ResultTable:
+def of_pairs(
+    show: Callable[[Mapping[str, compared.Compared]], Table], by_pair: Mapping[str, Sequence[Bench]]
+) -> ResultTable:
     """A table that compares assignments on all pairs of data set and encoder of which all runs are there."""
 
     def shown(found: Found) -> Table:
-        documents = {pair: [found[run] for run in runs] for pair, runs in ASSIGNMENTS.items()}
+        documents = {pair: [found[run] for run in runs] for pair, runs in by_pair.items()}
         complete = {pair: found for pair, found in documents.items() if not any(map(_missing, found))}
         return show({pair: compared.compared(found) for pair, found in complete.items()})
 
-    return ResultTable([run for runs in ASSIGNMENTS.values() for run in runs], shown)
+    return ResultTable([run for runs in by_pair.values() for run in runs], shown)
 
 
 def census(found: Found) -> Table:
@@ -272,8 +286,9 @@ TABLES = {
     "readouts": ResultTable(ALL_READOUTS, arms_table(DATASET | ENCODER | READOUT | ASSIGNMENT)),
     "alignments": ResultTable([DEFAULT, Bench("mujoco"), *FULL_VIT], alignments),
     "layers": ResultTable([LAYERS], layers),
-    "assignments": of_pairs(compared.scores),
-    "assignments-tests": of_pairs(compared.paired_tests),
+    "assignments": of_pairs(compared.scores, ASSIGNMENTS),
+    "assignments-tests": of_pairs(compared.paired_tests, ASSIGNMENTS),
+    "assignments-tried": of_pairs(compared.scores, TRIED),
     "census": ResultTable(list(CENSUSES.values()), census),
     **matching_tables.TABLES,
     **benchmark_tables.TABLES,
