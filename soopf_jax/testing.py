@@ -29,7 +29,7 @@ def check_readout(readout: Readout, dims: Dims = _DIMS) -> None:
     params = jax.jit(readout.init, static_argnums=1)(jax.random.key(0), dims)
     tau = jnp.float32(0.7)
     _check_labels(readout, pairs)
-    prepared = jax.jit(jax.vmap(readout.prepare))(pairs)
+    prepared = jax.device_get(jax.jit(jax.vmap(readout.prepare))(pairs))
 
     traces = []
 
@@ -38,16 +38,17 @@ def check_readout(readout: Readout, dims: Dims = _DIMS) -> None:
         traces.append(1)
         return readout.apply(params, pair, tau)
 
-    one_by_one = [apply(params, jax.tree.map(lambda leaf, i=i: leaf[i], prepared)) for i in range(_PAIRS)]
+    alone = [jax.tree.map(lambda leaf, i=i: leaf[i], prepared) for i in range(_PAIRS)]
+    one_by_one = [jax.device_get(apply(params, pair)) for pair in alone]
     assert len(traces) == 1, f"apply was compiled {len(traces)} times for {_PAIRS} pairs of one shape"
-    loop = jax.tree.map(lambda *leaves: jnp.stack(leaves), *one_by_one)
+    loop = jax.tree.map(lambda *leaves: np.stack(leaves), *one_by_one)
     batch = jax.jit(jax.vmap(readout.apply, in_axes=(None, 0, None)))(params, prepared, tau)
     same = jax.tree.map(lambda a, b: np.allclose(a, b, rtol=1e-4, atol=1e-5), loop, batch)
     assert all(jax.tree.leaves(same)), "vmap over pairs gives other values than a loop"
     _check_output(batch, dims)
     _check_gradients(readout, params, prepared, tau)
     first = jax.tree.map(lambda leaf: leaf[0], pairs)
-    unchanged = jax.jit(readout.prepare)(first._replace(delta=jnp.zeros_like(first.delta)))
+    unchanged = jax.jit(readout.prepare)(first._replace(delta=np.zeros_like(first.delta)))
     assert np.all(np.isfinite(apply(params, unchanged).energy)), "energy is not finite without change"
 
 
@@ -56,10 +57,10 @@ def _random_pairs(dims: Dims, sees: tuple[str, ...]) -> PairView:
     shape = (_PAIRS, dims.patches, dims.channels)
     region = np.eye(dims.supports, dtype=np.float32)[np.arange(_PAIRS * dims.patches) % dims.supports]
     return PairView(
-        jnp.asarray(stream.normal(size=shape), jnp.float32),
-        jnp.asarray(stream.normal(size=shape), jnp.float32),
-        jnp.asarray(region.reshape(_PAIRS, dims.patches, dims.supports)) if "region" in sees else None,
-        jnp.arange(_PAIRS) % dims.supports if "support" in sees else None,
+        stream.normal(size=shape).astype(np.float32),
+        stream.normal(size=shape).astype(np.float32),
+        region.reshape(_PAIRS, dims.patches, dims.supports) if "region" in sees else None,
+        np.arange(_PAIRS, dtype=np.int32) % dims.supports if "support" in sees else None,
     )
 
 

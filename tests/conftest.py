@@ -1,5 +1,6 @@
 """Shapes are checked at run time in every test (jaxtyping through beartype), and nothing is compiled twice."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -10,13 +11,16 @@ from tests import environment
 environment.pin_worker()
 install_import_hook("soopf_jax", "beartype.beartype")
 
-# transformers imports torchvision where it is installed; beside a CPU build of torch that takes some help.
-from soopf_jax.encoders.hf_torch import import_torchvision  # noqa: E402  (after the hook)
-
-import_torchvision()
-
 LONGEST_FIRST = ("faults", "determinism", "held_out", "train", "bench", "devices", "fit", "readme", "failed_fits")
 """Files that workers should not begin with when all others are done."""
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """transformers and timm import torchvision; beside a CPU build of torch that takes some help, and five seconds."""
+    if isinstance(collector, pytest.Module) and re.search("transformers|timm", collector.path.read_text()):
+        from soopf_jax.encoders.hf_torch import import_torchvision  # after the hook
+
+        import_torchvision()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -48,16 +48,16 @@ def on_cores(count: int) -> Iterator[None]:
 
 @contextmanager
 def optimised() -> Iterator[None]:
-    """Compile our programs with some optimisation: for tests that train for hundreds of steps, or that check rounding.
+    """Compile two programs with some optimisation: for tests that train for hundreds of steps, or that check rounding.
 
     A program that was compiled before in this process stays as it is.
     """
-    from soopf_jax.fitting import devices
+    from soopf_jax.fitting import compiled, devices
 
-    usual = devices.compiler_options
+    def compile_(program: Any, spec: Any, args: Any) -> Any:
+        level = {"xla_backend_optimization_level": "1"} if program.__name__ in ("prepare_block", "advance") else {}
+        options = devices.compiler_options(spec.mesh, once=True) | level
+        return program._traced(spec, args).lower().compile(compiler_options=options)
 
-    def more(mesh: Any, once: bool = False) -> dict[str, str | bool]:
-        return usual(mesh, once) | {"xla_backend_optimization_level": "1"}
-
-    with mock.patch.object(devices, "compiler_options", more):
+    with mock.patch.object(compiled.Program, "_compile", compile_):
         yield

@@ -280,7 +280,7 @@ def started(command, cwd):
 
 def test_ctrl_c_says_what_is_kept_and_leaves_no_result(features, tmp_path):
     command = [sys.executable, "-m", "soopf_jax.bench", "--features", features, "--out", "r", "--assignment", "learned"]
-    command += ["--seeds", "2", "--restarts", "1", "--steps", "200000"]
+    command += ["--seeds", "2", "--restarts", "1", "--steps", "20000"]
     process = started(command, tmp_path)
     while not re.match("training learned: [1-9]", process.stderr.readline()):
         assert process.poll() is None
@@ -288,7 +288,7 @@ def test_ctrl_c_says_what_is_kept_and_leaves_no_result(features, tmp_path):
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     last = err.splitlines()[-1]
-    assert re.fullmatch(r"interrupted; kept \d+ of 200000 steps of learned; run the same command again to go on", last)
+    assert re.fullmatch(r"interrupted; kept \d+ of 20000 steps of learned; run the same command again to go on", last)
     assert "Traceback" not in err
     assert not (tmp_path / "r").exists()
     assert list(tmp_path.glob(".r.work-*/learned-*.checkpoint"))

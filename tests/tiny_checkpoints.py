@@ -5,7 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
+
+from soopf_jax.encoders.hf_torch import import_torchvision
+
+import_torchvision()  # or transformers could not, beside a CPU build of torch
+import transformers  # noqa: E402
 
 # Models this small spend their time waiting for a second thread.
 torch.set_num_threads(1)

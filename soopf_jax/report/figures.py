@@ -133,7 +133,9 @@ def render(plot: Plot) -> dict[str, bytes]:
     """The figure as `svg` and as `png`."""
     with styled():
         figure = plot.draw()
-        return {kind: to_bytes(figure, kind) for kind in METADATA}
+        svg = to_bytes(figure, "svg")
+        figure.set_layout_engine("none")  # everything has its place
+        return {"svg": svg, "png": to_bytes(figure, "png")}
 
 
 def to_bytes(figure: Figure, kind: str) -> bytes:

@@ -174,7 +174,7 @@ def every_step_of_saving(folder: Path, kills: int, rng: np.random.Generator) -> 
 def wait_until(reached: object, process: subprocess.Popen[str]) -> None:
     """Wait until a condition holds or the process has ended."""
     while not reached() and process.poll() is None:
-        time.sleep(0.001)
+        time.sleep(0.01)
 
 
 def fits_differ(out: Path, whole: Path) -> bool:
