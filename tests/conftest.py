@@ -11,7 +11,10 @@ from tests import environment
 environment.pin_worker()
 install_import_hook("soopf_jax", "beartype.beartype")
 
-LONGEST_FIRST = ("faults", "determinism", "held_out", "train", "bench", "devices", "fit", "readme", "failed_fits")
+LONGEST_FIRST = (
+    *("determinism", "docs", "held_out", "faults", "train", "bench", "fuzz", "devices", "api", "fit", "against_torch"),
+    *("readouts", "choices", "failed_fits", "readme"),
+)
 """Files that workers should not begin with when all others are done."""
 
 

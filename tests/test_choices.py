@@ -34,6 +34,16 @@ def group_of(spec, table):
     return make_group(table, spec.arm, spec.protocol, fits, np.arange(len(fits.seed))[None])
 
 
+def initial(readout, dims):
+    return jax.device_get(jax.jit(readout.init, static_argnums=1)(jax.random.key(0), dims))
+
+
+def outputs_of(readout, state, fit, inputs):
+    """What one fit gives for every pair, at the last temperature."""
+    params = jax.tree.map(lambda leaf: np.asarray(leaf)[0, fit], state.params["readout"])
+    return jax.jit(jax.vmap(readout.apply, in_axes=(None, 0, None)))(params, inputs, np.float32(0.5))
+
+
 # --------------------------------------------------------------------------------------------- router
 
 
@@ -41,13 +51,13 @@ def group_of(spec, table):
 @pytest.mark.parametrize(("asked", "expected"), [(0.0, 64**-0.5), (0.02, 0.02), (1.0, 1.0)])
 def test_the_sd_of_the_queries(readout, asked, expected):
     dims = dims_of(random_table(), Protocol(query_sd=asked))._replace(supports=400)
-    params = resolve("readout", READOUTS, readout).init(jax.random.key(0), dims)
+    params = initial(resolve("readout", READOUTS, readout), dims)
     assert float(np.std(params["router"]["q"])) == pytest.approx(expected, rel=0.02)  # of 400 x 64 draws
 
 
 def test_queries_of_another_sd_are_the_same_draws():
     dims = dims_of(random_table(), Protocol())
-    one, other = (READOUT.init(jax.random.key(0), dims._replace(query_sd=sd)) for sd in (None, 0.02))
+    one, other = (initial(READOUT, dims._replace(query_sd=sd)) for sd in (None, 0.02))
     np.testing.assert_allclose(other["router"]["q"], 0.02 * 8 * one["router"]["q"], rtol=1e-5)
     np.testing.assert_array_equal(other["router"]["W_z"], one["router"]["W_z"])
 
@@ -98,8 +108,7 @@ def test_raw_alignment_is_the_mean_of_energies_in_the_papers_scale(name):
     state = init(spec, group)
     stats = jax.device_get(evaluate(spec, state, prepared, group))
     role, fit = roles(table.cell, GRID, 0), 4
-    params = jax.tree.map(lambda leaf: leaf[0, fit], state.params["readout"])
-    outputs = jax.vmap(readout.apply, in_axes=(None, 0, None))(params, prepared.inputs, jnp.float32(0.5))
+    outputs = outputs_of(readout, state, fit, prepared.inputs)
     change = np.square(table.delta.astype(float)).sum(axis=(1, 2))
     energy = np.asarray(outputs.energy, float) * change[:, None, None]
     support, _ = GRID.axes(table.cell)
@@ -115,7 +124,8 @@ def test_raw_alignment_lets_strong_edits_decide_where_soft_counts_pairs():
     cell, role = jnp.zeros(10, int), jnp.full(10, OPTIMISATION)
     share = jax.nn.one_hot(jnp.array([0] * 9 + [3]), 9)
     outcome = FitOutcome(share, jnp.array([1.0] * 9 + [100.0]), jnp.eye(9), jnp.int32(8), jnp.bool_(True), None)
-    soft, raw = (fit_stats(outcome, cell, role, GRID, "flat-cell", alignment).c_sup[0] for alignment in ("soft", "raw"))
+    stats = jax.jit(fit_stats, static_argnums=(3, 4, 5))
+    soft, raw = (stats(outcome, cell, role, GRID, "flat-cell", alignment).c_sup[0] for alignment in ("soft", "raw"))
     np.testing.assert_allclose(soft, [0.9, 0.1, 0], rtol=1e-6)
     np.testing.assert_allclose(raw, [0.9, 10, 0], rtol=1e-6)
 
@@ -125,7 +135,7 @@ def test_raw_alignment_lets_strong_edits_decide_where_soft_counts_pairs():
 
 def test_the_state_of_masks_by_hand():
     masks = np.array([[0.5, 0.995, 1 / 3], [0.25, 0.004, 1 / 3], [0.25, 0.001, 1 / 3]], np.float32)
-    state = state_of_masks(jnp.asarray(masks))
+    state = jax.jit(state_of_masks)(masks)
     two_slots = -(0.5 * np.log(0.5) + 0.5 * np.log(0.25)) / np.log(3)
     one_slot = -np.sum(masks[:, 1] * np.log(masks[:, 1])) / np.log(3)
     entropies = [two_slots, one_slot, 1]
@@ -141,8 +151,7 @@ def test_the_state_of_routers_is_the_mean_over_pairs_of_any_number():
     state = init(spec, group)
     found = jax.device_get(router_state(spec, state, prepared))
     for fit in (0, 8):
-        params = jax.tree.map(lambda leaf, fit=fit: leaf[0, fit], state.params["readout"])
-        masks = jax.vmap(READOUT.apply, in_axes=(None, 0, None))(params, prepared.inputs, jnp.float32(0.5)).masks
+        masks = outputs_of(READOUT, state, fit, prepared.inputs).masks
         logs = np.log(np.asarray(masks, float))
         assert found.spread[0, fit] == pytest.approx((logs.max(axis=1) - logs.min(axis=1)).mean(), rel=1e-4)
         assert found.saturated[0, fit] == pytest.approx((np.asarray(masks).max(axis=1) > 0.99).mean(), abs=1e-6)

@@ -16,7 +16,7 @@ from tests.faults.runs import tokens
 from tests.planted import SMALL as PROTOCOL
 from tests.planted import small_table
 
-SMALL = ["--assignment", "factorial", "learned", "--seeds", "2", "--restarts", "2", "--steps", "20"]
+SMALL = ["--assignment", "factorial", "learned", "--seeds", "2", "--restarts", "2", "--steps", "3"]
 
 
 @pytest.fixture

@@ -23,10 +23,10 @@ PROTOCOL = Protocol(seeds=2, restarts=2, steps=300)
 
 @pytest.fixture(scope="module")
 def planted():
-    """All three arms on a grid that factors perfectly."""
+    """All three arms on a grid that factors perfectly, and the router of fits that saw all cells."""
     shown = []
     with optimised():
-        result = benchmark(planted_table(), protocol=PROTOCOL, session=Session(on_arm=shown.append))
+        result = benchmark(planted_table(), protocol=PROTOCOL, session=Session(on_arm=shown.append), router=True)
     assert shown == result.document["arms"]
     return result
 
@@ -135,7 +135,7 @@ def test_too_few_pairs_are_refused():
 
 @pytest.mark.usefixtures("optimised")
 def test_labels_shuffled_over_all_pairs_score_at_chance():
-    table = planted_table(60, seed=3)
+    table = planted_table(seed=3)
     shuffled = np.random.default_rng(3).permutation(table.cell)
     result = benchmark(table._replace(cell=shuffled), assignments=["learned"], protocol=Protocol(6, 2, 200))
     per_seed = result.document["arms"][0]["inj"]["per_seed"]
@@ -152,10 +152,8 @@ def test_the_same_run_twice_gives_the_same_bytes():
 # ------------------------------------------------------------------------- the router of fits that saw all cells
 
 
-def test_the_router_of_fits_on_all_cells_finds_the_planted_supports():
-    protocol = Protocol(seeds=1, restarts=1, steps=150)
-    result = benchmark(planted_table(), assignments=["factorial"], protocol=protocol, router=True)
-    router = result.document["router"]
+def test_the_router_of_fits_on_all_cells_finds_the_planted_supports(planted):
+    router = planted.document["router"]
     assert router["iou"]["mean"] > 0.9
     assert router["agreement"]["mean"] > 0.9
 

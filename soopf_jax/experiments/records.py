@@ -40,7 +40,7 @@ def arm_record(arm: Arm, trained: TrainedArm, table: FeatureTable) -> dict[str, 
         "router_state": router_state_record(fits, scores.selected, columns),
         "grid_search": grid_search_record(trained),
     }
-    if not jax.tree.leaves(arm.assignment.init(jax.random.key(0), table.grid)):
+    if not jax.tree.leaves(jax.eval_shape(lambda: arm.assignment.init(jax.random.key(0), table.grid))):
         record |= {"recovery": None, "exact_recovery": None}  # nothing was learned, so nothing was recovered
     return record
 
