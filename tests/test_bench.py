@@ -18,6 +18,7 @@ from soopf_jax import bench, plugins
 from soopf_jax.errors import UserError
 from soopf_jax.experiments import inputs, options, results
 from soopf_jax.fitting.protocol import Choices, Protocol
+from soopf_jax.report import run_folder  # noqa: F401  (a command that loads it first may take a while, and says so)
 from tests.planted import SMALL_OPTIONS, small_table
 
 
