@@ -11,7 +11,6 @@ import shutil
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import tyro
@@ -97,7 +96,6 @@ def kinds_of(kind: Any) -> dict[str, Any]:
     return {part.__name__.lower(): part for part in get_args(kind)} if not is_dataclass(kind) else {}
 
 
-@cache
 def _docstrings(kind: Any) -> dict[str, str]:
     """The docstrings of a dataclass's fields, which Python itself does not keep."""
     found: dict[str, str] = {}
