@@ -1,5 +1,6 @@
 """Shapes are checked at run time in every test (jaxtyping through beartype), and nothing is compiled twice."""
 
+import gc
 import re
 from collections.abc import Iterator
 
@@ -20,10 +21,17 @@ LONGEST_FIRST = (
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
     """transformers and timm import torchvision; beside a CPU build of torch that takes some help, and five seconds."""
+    gc.disable()  # a third of the time of collection would be spent on looking for garbage among modules
     if isinstance(collector, pytest.Module) and re.search("transformers|timm", collector.path.read_text()):
         from soopf_jax.encoders.hf_torch import import_torchvision  # after the hook
 
         import_torchvision()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays, and need not be looked at again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
