@@ -33,7 +33,7 @@ from soopf_jax.report import (
     tables,
 )
 from soopf_jax.report.confusion import axis_accuracy, confusion
-from soopf_jax.report.drawing import label
+from soopf_jax.report.drawing import heatmap, label
 from soopf_jax.report.examples import TINT, covered, mask_picture, overlay, patch_of_pixels
 from soopf_jax.report.tables import Table
 from soopf_jax.runtime.palette import ARM_COLOURS, SUPPORT_COLOURS, difference, region_colours
@@ -202,6 +202,22 @@ def test_the_audit_shows_the_scores_of_the_arms(result):
         np.testing.assert_allclose(means, [np.mean(loose), np.mean(inj)])
     assert [text for text in texts(b) if text in ("n/a", "0.62")] == ["n/a", "0.62"]  # recovery, beneath
     assert a.lines[-1].get_ydata()[0] == pytest.approx(1 / 9)
+
+
+def luminance(colour):
+    """The relative luminance of WCAG 2."""
+    share = np.array(matplotlib.colors.to_rgb(colour))
+    return np.where(share <= 0.03928, share / 12.92, ((share + 0.055) / 1.055) ** 2.4) @ (0.2126, 0.7152, 0.0722)
+
+
+def test_numbers_can_be_read_on_every_field_of_a_map():
+    """WCAG asks for a contrast of 4.5 between text and ground."""
+    shares = np.linspace(0, 1, 256).reshape(16, 16)
+    axes = matplotlib.figure.Figure().subplots()
+    heatmap(axes, shares)
+    for text, share in zip(axes.texts, shares.ravel(), strict=True):
+        ground, ink = luminance(matplotlib.colormaps["Purples"](share)), luminance(text.get_color())
+        assert (max(ground, ink) + 0.05) / (min(ground, ink) + 0.05) > 4.5, share
 
 
 def test_heatmaps_show_cells_at_their_support_and_operation(result):

@@ -240,8 +240,8 @@ def test_the_sentence_names_the_best_layer_that_validation_chose():
         outcome("pixels", None, (0.2, 0.2, 0.2, 0.21, 0.2), validation=0.95),
     ]
     assert finding(panels(rows)) == (
-        "Learned assignment on vit is best at relative depth 0.58 (layer 7): INJ 0.41 (chance 0.11); supports are read "
-        "better than operations everywhere."
+        "Learned assignment on vit is best at relative depth 0.58 (layer 7), the layer with the best validation "
+        "accuracy: INJ 0.41 (chance 0.11); supports are read better than operations everywhere."
     )
 
 

@@ -14,6 +14,8 @@ from soopf_jax.runtime.text import printable
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("solid", "dashed", "dashdot", "dotted", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 """Arms differ in marker and dash as well as in colour."""
+WHITE_INK = 0.67
+"""From this share on, white can be read better than black on the purple of a map."""
 MAX_NUMBERED = 16
 """The most rows or columns of a map whose fields show numbers."""
 
@@ -83,7 +85,7 @@ def heatmap(
         number = "-" if np.isnan(share) else f"{share:.{digits}f}" if digits else f"{100 * share:.0f}"
         text = "\n".join(filter(None, [number, (below or {}).get((row, column))]))
         if number != "0":
-            ink = "w" if share > 0.55 else "k"
+            ink = "w" if share > WHITE_INK else "k"
             axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=ink, fontsize=8)
 
 

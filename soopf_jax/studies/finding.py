@@ -24,15 +24,16 @@ def finding(panels: Sequence[Panel]) -> str:
 
 def best_of(data: str, panels: Sequence[Panel]) -> list[str]:
     """The best series and assignment on a data set, each at the layer with its best validation accuracy."""
-    chosen = [
-        selected_row(complete)
+    series = [
+        complete
         for panel in panels
         for rows in panel.series.values()
         if (complete := [row for row in rows if row in panel.complete])
     ]
-    if not chosen:
+    if not series:
         return []
-    best = max(chosen, key=lambda row: row.outcome.arm["inj"]["mean"])
+    chosen = [(selected_row(rows), len(rows)) for rows in series]
+    best, n_layers = max(chosen, key=lambda each: each[0].outcome.arm["inj"]["mean"])
     inj, guess = best.outcome.arm["inj"], 1 / best.outcome.grid.n_cells
     place = f"on {data}, " if data else ""
     if (inj["mean"] if inj["ci95"] is None else inj["ci95"][0]) <= guess:
@@ -42,15 +43,19 @@ def best_of(data: str, panels: Sequence[Panel]) -> list[str]:
         ]
     among = "is best" if len(chosen) > 1 else "reads held-out cells"
     subject = f"{best.outcome.assignment} assignment on {best.series}"
-    return [f"{place}{subject} {among}{depth_of(best)}: INJ {number(inj['mean'], 2)} (chance {number(guess, 2)})"]
+    return [
+        f"{place}{subject} {among}{depth_of(best, n_layers)}: INJ {number(inj['mean'], 2)} (chance {number(guess, 2)})"
+    ]
 
 
-def depth_of(row: Row) -> str:
-    """`, at relative depth 0.58 (layer 7)`; nothing for a series that is read at its output only."""
+def depth_of(row: Row, n_layers: int) -> str:
+    """` at relative depth 0.58 (layer 7)`, and how it was chosen from several layers; nothing for a series that is read
+    at its output only."""
     if not row.layered:
         return ""
-    where = "at its output" if row.outcome.layer is None else f"at relative depth {row.outcome.depth:.2f} ({row.layer})"
-    return f" {where}"
+    where = "its output" if row.outcome.layer is None else f"relative depth {row.outcome.depth:.2f} ({row.layer})"
+    why = ", the layer with the best validation accuracy" if n_layers > 1 else ""
+    return f" at {where}{why}"
 
 
 def better_axis(rows: Sequence[Row]) -> list[str]:
