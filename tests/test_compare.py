@@ -127,6 +127,14 @@ def test_seeds_that_lose_more_than_a_twentieth_are_counted_for_every_arm(tmp_pat
     assert "9 of 10" in capsys.readouterr().out
 
 
+def test_the_number_of_tests_is_told(tmp_path, capsys):
+    """Three seeds have a t-test and are too few for a bootstrap."""
+    inj = np.linspace(0.2, 0.7, 27).reshape(3, 9)
+    folder = save_run(tmp_path / "a", {"learned": (inj, inj), "factorial": (inj**2, inj)})
+    assert run(f"{folder}:learned", f"{folder}:factorial") == 0
+    assert "p (Holm) is corrected for the 1 test shown here" in capsys.readouterr().out
+
+
 def test_many_to_one_accuracy_can_be_compared_instead(tmp_path):
     inj = accuracies(0)
     a = save_run(tmp_path / "a", {"learned": (inj, inj)})

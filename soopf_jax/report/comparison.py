@@ -7,7 +7,7 @@ from soopf_jax.report import html_page
 from soopf_jax.report.comparison_plot import plot_of
 from soopf_jax.report.figures import render
 from soopf_jax.report.tables import Table, html
-from soopf_jax.runtime.text import interval, number, p_value, signed
+from soopf_jax.runtime.text import count, interval, number, p_value, signed
 from soopf_jax.scoring import metrics, statistics
 from soopf_jax.scoring.statistics import shown_interval
 from soopf_jax.types import Json
@@ -37,7 +37,7 @@ def notes(document: Json) -> list[str]:
     return [
         *document["notes"],
         *undefined,
-        f"differences are in {score}; p (Holm) is corrected for the {n_tests} tests shown here",
+        f"differences are in {score}; p (Holm) is corrected for the {count(n_tests, 'test')} shown here",
         f"~: approximate interval, of fewer than {statistics.ENOUGH_SEEDS} seeds or of a bootstrap; docs/statistics.md "
         "has the simulated coverage",
         f"bootstrap: {statistics.DRAWS:,} draws of seeds, then cells; its p is too small with few seeds",
