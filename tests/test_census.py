@@ -55,6 +55,9 @@ def test_ranks_by_hand():
     assert found["mean_reciprocal_rank"] == pytest.approx((1 + 1 + 1 / 2 + 1 / 4) / 4)
     assert found["chance_mean_reciprocal_rank"] == pytest.approx((1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
     assert found["median_rank"] == 1.5
+    assert found["mean_reciprocal_rank_ci95"] is None, "four folds are too few for a bootstrap"
+    low, high = ranks.summarise([1, 1, 2, 4, 4], n_grids=4)["mean_reciprocal_rank_ci95"]
+    assert 1 / 4 <= low < (1 + 1 + 1 / 2 + 1 / 4 + 1 / 4) / 5 < high <= 1
 
 
 def test_wilson_s_interval_is_scipy_s():

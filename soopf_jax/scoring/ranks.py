@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from soopf_jax.grid import Grid
 from soopf_jax.scoring import align
-from soopf_jax.scoring.statistics import BOOTSTRAP_SEED, DRAWS, LEVEL, json_number
+from soopf_jax.scoring.statistics import BOOTSTRAP_SEED, DRAWS, LEVEL, MIN_BOOTSTRAP_SEEDS, json_number
 
 WINNERS = 3
 """The wrong grids that are named of every fold."""
@@ -104,7 +104,8 @@ def moved(placement: Int[np.ndarray, " labels"], grid: Grid) -> str | None:
 def summarise(ranks: Sequence[int | None], n_grids: int) -> dict[str, Any]:
     """The share of folds in which the true grid ranks first, and its mean reciprocal rank, with 95 % intervals.
 
-    Folds without a rank are left out. Without any rank, all numbers but that of chance are None.
+    Folds without a rank are left out. Without any rank, all numbers but that of chance are None. The bootstrap of few
+    folds is too sure, so their mean reciprocal rank has no interval.
     """
     known = [rank for rank in ranks if rank is not None]
     found: dict[str, Any] = {"folds": len(known), "left_out": len(ranks) - len(known)}
@@ -119,9 +120,10 @@ def summarise(ranks: Sequence[int | None], n_grids: int) -> dict[str, Any]:
             "first": first / len(known),
             "first_ci95": wilson(first, len(known)),
             "mean_reciprocal_rank": float(reciprocal.mean()),
-            "mean_reciprocal_rank_ci95": [float(q) for q in np.quantile(means, (LEVEL / 2, 1 - LEVEL / 2))],
             "median_rank": float(np.median(known)),
         }
+        if len(known) >= MIN_BOOTSTRAP_SEEDS:
+            found["mean_reciprocal_rank_ci95"] = [float(q) for q in np.quantile(means, (LEVEL / 2, 1 - LEVEL / 2))]
     return found | {"chance_mean_reciprocal_rank": sum(1 / rank for rank in range(1, n_grids + 1)) / n_grids}
 
 
