@@ -190,8 +190,9 @@ def test_a_damaged_result_is_the_problem_of_its_row_alone(tmp_path):
     (damaged / "result.json").write_text("{")
     (first, second, third), _, _ = planned_layers(tmp_path)
     assert [p.obstacle for p in (first, third)] == [None, None]
-    assert second.obstacle.reason.startswith(f"{damaged} cannot be read as a run")
-    assert "remove this folder" in second.obstacle.remedies[0]
+    assert second.obstacle.reason.startswith("its result cannot be read as a run: ")
+    assert str(tmp_path) not in second.obstacle.reason, "the page can be published"
+    assert second.obstacle.remedies[0].startswith(f"{damaged}: its result")
 
 
 # ---------------------------------------------------------------------------------------------- what comes out
@@ -205,7 +206,7 @@ def test_a_result_without_a_column_is_left_out_of_the_page(tmp_path):
     made, damaged = outcome.outcomes(found, tmp_path, {})
     assert made == []
     assert list(damaged) == [TINY]
-    assert "has no column C_sup" in damaged[TINY].reason
+    assert damaged[TINY].reason == "its fits.npz has no column C_sup"
 
 
 def test_where_the_errors_lie_by_hand():

@@ -25,7 +25,7 @@ from soopf_jax.runtime import atomic
 from soopf_jax.runtime.text import printable
 from soopf_jax.scoring import statistics
 from soopf_jax.scoring.statistics import json_number
-from soopf_jax.studies.rows import Obstacle, folder
+from soopf_jax.studies.rows import Obstacle, damaged, folder
 from soopf_jax.types import Json
 
 COLUMNS = ("arm", "seed", "held_out", "selected", "C_sup", "C_op", "test_counts")
@@ -105,16 +105,17 @@ def outcomes(
         depths: The number of blocks of every encoder; None if it has none or is not here.
     """
     made: list[Outcome] = []
-    damaged: dict[Bench, Obstacle] = {}
+    unreadable: dict[Bench, Obstacle] = {}
     for run, document in found.items():
         if isinstance(document, Obstacle) or run.edits != "one":
             continue
         deepest = depths.get(run.encoder_name) or max(other.layer or 1 for other in found)
+        place = runs / folder(run)
         try:
-            made += outcomes_of(run, results.load(runs / folder(run)), deepest)
+            made += outcomes_of(run, results.load(place), deepest)
         except UserError as error:
-            damaged[run] = Obstacle(str(error).rpartition(";")[0])
-    return made, damaged
+            unreadable[run] = damaged(place, error)
+    return made, unreadable
 
 
 def outcomes_of(run: Bench, result: Result, deepest: int) -> list[Outcome]:
@@ -129,7 +130,7 @@ def outcomes_of(run: Bench, result: Result, deepest: int) -> list[Outcome]:
         UserError: The result lacks something that runs record.
     """
     if lacking := [name for name in COLUMNS if name not in result.fits]:
-        raise UserError(f"fits.npz of {folder(run)} has no column {lacking[0]}; run it again")
+        raise UserError(f"its fits.npz has no column {lacking[0]}; run it again")
     document, name = result.document, name_run(result.document)
     grid = Grid.of(*(document["provenance"]["grid"][axis] for axis in ("supports", "operations")))
     made = []

@@ -27,7 +27,7 @@ from soopf_jax.report.tables import Table
 from soopf_jax.runtime.text import count
 from soopf_jax.studies import cost
 from soopf_jax.studies.opening import Openers, missing_weights
-from soopf_jax.studies.rows import Obstacle, Places, arm_names, configuration, folder, placed
+from soopf_jax.studies.rows import Obstacle, Places, arm_names, configuration, damaged, folder, placed
 from soopf_jax.studies.sheets import Sheet
 from soopf_jax.types import Json, SubstrateRequest
 
@@ -208,8 +208,7 @@ def finished(run: Bench, runs: Path, features_key: str | None) -> Json | Obstacl
     try:
         document = results.load(place).document
     except UserError as error:
-        reason = str(error).rpartition(";")[0]
-        return Obstacle(reason, (f"{reason}; mend or remove this folder, then give the same command again",))
+        return damaged(place, error)
     return document if config.items() <= document["config"].items() else None
 
 

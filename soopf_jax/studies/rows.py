@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from soopf_jax.errors import UserError
 from soopf_jax.experiments.arms import parts_of
 from soopf_jax.experiments.catalogue import EXPERIMENTS
 from soopf_jax.experiments.options import ONLY_IF_GIVEN, SIZES, Bench, arguments, given, record
@@ -29,6 +30,12 @@ class Obstacle(NamedTuple):
     """`needs 3dshapes.h5`, `about 9.1 h here`."""
     remedies: tuple[str, ...] = ()
     """What to do about it. Each is a complete line."""
+
+
+def damaged(place: Path, error: UserError) -> Obstacle:
+    """A result folder that cannot be read, as the problem of its row."""
+    reason = str(error).rpartition(";")[0].replace(f"{place} ", "its result ", 1)
+    return Obstacle(reason, (f"{place}: {reason}; mend or remove this folder, then give the same command again",))
 
 
 class Places(NamedTuple):
