@@ -17,7 +17,7 @@ FORMS = measured("forms.json", "benchmarks.bilinear_forms")
 PRECISION = measured("precision.json", "benchmarks.precision")
 SPEED = measured("speed.json", "benchmarks.throughput", "--rounds", "3")
 STUDY = measured(
-    *("study.json", "benchmarks.study", "--rounds", "3", "--rows", "12"),
+    *("study.json", "benchmarks.study", "--rounds", "2", "--pairs", "256", "--rows", "12"),
     *("--dataset", "shapes3d-lite"),
 )
 
