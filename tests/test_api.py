@@ -19,6 +19,7 @@ from PIL import Image
 
 import soopf_jax as soopf
 from soopf_jax import bench
+from soopf_jax.api import options
 from soopf_jax.api.options import ProtocolOptions, protocol_of
 from soopf_jax.api.show import MOST_ARMS
 from soopf_jax.fitting.assignments import LEARNED
@@ -255,6 +256,13 @@ def test_a_mistake_is_one_line_in_words_of_python(mistake, says):
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "--" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [3, "mask=0.5", {"mask": "x"}])
+def test_weights_are_numbers_by_name(wrong):
+    with pytest.raises(soopf.UserError, match="weights= takes numbers by the names of loss terms, such as"):
+        options._weights(wrong)
+    assert options._weights({"mask": 0.5, "loc": 1}) == ("mask=0.5", "loc=1")
 
 
 def test_a_notebook_shows_a_mistake_without_its_traceback(capsys):

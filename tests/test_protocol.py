@@ -106,6 +106,7 @@ def test_protocols_are_labelled_by_their_size(size, label):
         {"batch_size": -1},
         {"learning_rate": 0.0},
         {"tau_end": float("nan")},
+        {"steps": True},
     ],
 )
 def test_impossible_protocols_are_refused(wrong):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -190,13 +191,21 @@ def bench_of(options: Mapping[str, Any], protocol: Protocol, **names: Any) -> Be
         stripe_size=options.get("stripe_size") or 0,
         operations=tuple(options.get("operations") or ()),
         pairs_per_cell=options.get("pairs_per_cell") or 0,
-        weight=tuple(f"{name}={value}" for name, value in (options.get("weights") or {}).items()),
+        weight=_weights(options.get("weights")),
         data_root=_path(options.get("data_root")),
         cache_dir=_path(options.get("cache_dir")),
         **{name: whole[name] for name in ("seeds", "restarts", "steps")},
         choices=Choices(**{field.name: whole[field.name] for field in fields(Choices)}),
     )
     return check(bench)
+
+
+def _weights(given: Any) -> tuple[str, ...]:
+    """`{"mask": 0.5}` as the command line has it."""
+    given = {} if given is None else given
+    if not isinstance(given, Mapping) or not all(isinstance(value, Real) for value in given.values()):
+        raise UserError(f"weights= takes numbers by the names of loss terms, such as {{'mask': 0.5}}, not {given!r}")
+    return tuple(f"{name}={value}" for name, value in given.items())
 
 
 def _path(given: str | Path | None) -> str | None:

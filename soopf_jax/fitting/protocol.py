@@ -6,6 +6,7 @@ of devices, and an interrupted run can ask for the same ones again.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,6 +98,10 @@ class Protocol(Choices, Size):
     """
 
     def __post_init__(self) -> None:
+        for name in ("seeds", "restarts", "steps", "router_width", "hidden", "batch_size"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real) or value % 1:
+                raise UserError(f"{name} must be a whole number, not {value!r}")
         for name in ("seeds", "restarts", "steps", "router_width", "hidden"):
             if not 1 <= getattr(self, name) <= MOST:
                 raise UserError(f"{name} must be at least 1 and at most {MOST}, not {getattr(self, name)}")
