@@ -1,5 +1,6 @@
 """Programs are compiled once per process for the same arm, sizes and protocol; counted by JAX's own events."""
 
+import gc
 from typing import Any, NamedTuple
 
 import jax
@@ -68,6 +69,27 @@ def test_another_arm_compiles_its_own_programs_but_shares_the_prepared_table():
     with compilations() as found:
         run(["learned"])
     assert "prepare_block" not in found, "the table is the same"
+    assert found["advance"] > 0
+
+
+@pytest.mark.skipif(not compiled.MAPS.exists(), reason="only Linux lists memory maps")
+def test_programs_are_dropped_before_their_memory_maps_run_out(tmp_path, monkeypatch):
+    def maps():
+        return len(compiled.MAPS.read_text().splitlines())
+
+    run(["learned"])
+    full, most = maps(), tmp_path / "most"
+    monkeypatch.setattr(compiled, "MOST_MAPS", most)
+    most.write_text(f"{3 * full}\n")
+    with compilations() as found:
+        run(["learned"])
+    assert not found, "there is room for as many again"
+    most.write_text(f"{full}\n")
+    compiled.make_room()
+    gc.collect()
+    assert maps() < full - 500
+    with compilations() as found:
+        run(["learned"])
     assert found["advance"] > 0
 
 

@@ -7,6 +7,7 @@ program, whichever arm, run or lane it comes from. Each device gets its share of
 
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -24,6 +25,8 @@ Spec = Any
 Layout = Any
 """How an argument or a result lies on the mesh: a PartitionSpec, or a tree with one for each part."""
 
+MAPS, MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+"""Where Linux lists the memory maps of this process, a line for each, and how many a process may have."""
 _compiled: dict[Any, jax.stages.Compiled] = {}
 """Every program of this process, by function, spec and shapes."""
 _donors: dict[Any, jax.stages.Compiled] = {}
@@ -113,8 +116,17 @@ def program(*takes: Layout, gives: Layout, **options: Any) -> Callable[[Callable
     return lambda function: Program(function, takes, gives, **options)
 
 
+def make_room() -> None:
+    """Drop all programs if they take half of the memory maps that Linux lets a process have.
+
+    A program for a CPU takes about 200 of the usual 65,530. Without a free one, LLVM ends the process.
+    """
+    if MOST_MAPS.exists() and 2 * MAPS.read_bytes().count(b"\n") > int(MOST_MAPS.read_text()):
+        forget()
+
+
 def forget() -> None:
-    """Drop every compiled program of this process, JAX's own included, for tests that count compilations."""
+    """Drop every compiled program of this process, JAX's own included."""
     _compiled.clear()
     _donors.clear()
     jax.clear_caches()

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float, Int
 
-from soopf_jax.fitting import devices, footprint, schedule, unfinished
+from soopf_jax.fitting import compiled, devices, footprint, schedule, unfinished
 from soopf_jax.fitting.arm import Arm
 from soopf_jax.fitting.checkpoint import Checkpoints
 from soopf_jax.fitting.group import LAYOUT_OF_GROUP, Group, make_group
@@ -175,6 +175,7 @@ def train_arm(job: Job, plan: Plan, session: Session, test: PreparedTable | None
         `router_...`) where there are regions too, the normalised `energy` of the pairs of `test`, and what the session
         keeps, which is zero for restarts that are not selected.
     """
+    compiled.make_room()
     groups, meshes = groups_and_meshes(job.fits, plan.fits_per_program, plan.lanes)
     lanes: SimpleQueue[Lane] = SimpleQueue()
     for mesh in meshes:
