@@ -19,7 +19,6 @@ from PIL import Image
 
 import soopf_jax as soopf
 from soopf_jax import bench
-from soopf_jax.api import options
 from soopf_jax.api.options import ProtocolOptions, protocol_of
 from soopf_jax.api.show import MOST_ARMS
 from soopf_jax.fitting.assignments import LEARNED
@@ -258,13 +257,6 @@ def test_a_mistake_is_one_line_in_words_of_python(mistake, says):
     assert "--" not in str(caught.value)
 
 
-@pytest.mark.parametrize("wrong", [3, "mask=0.5", {"mask": "x"}])
-def test_weights_are_numbers_by_name(wrong):
-    with pytest.raises(soopf.UserError, match="weights= takes numbers by the names of loss terms, such as"):
-        options._weights(wrong)
-    assert options._weights({"mask": 0.5, "loc": 1}) == ("mask=0.5", "loc=1")
-
-
 def test_a_notebook_shows_a_mistake_without_its_traceback(capsys):
     shell = InteractiveShell.instance(colors="nocolor")
     shell.run_cell("import soopf_jax as soopf\nsoopf.benchmark(encoder='dinov4')")
@@ -279,8 +271,12 @@ WRONG_TYPES = {
     "benchmark(encoder=7)": "encoder must be a name, an Encoder or a function that makes one, not an int",
     "benchmark(assignments=[3])": "assignment must be a name, an Assignment or a function that makes one, not an int",
     "benchmark(protocol=(3, 2, 500))": "protocol= takes a Protocol, such as soopf.QUICK, not tuple",
-    "benchmark(seeds='many')": "the protocol takes numbers and names, not {'seeds': 'many'}",
-    "benchmark(weights={'mask': 'x'})": "weight= takes NAME=VALUE with a finite number",
+    "benchmark(assignments=3)": "assignment must be a name, an Assignment or a function that makes one, not an int",
+    "benchmark(seeds='many')": "seeds must be a whole number, not 'many'",
+    "benchmark(seeds=2.5)": "seeds must be a whole number, not 2.5",
+    "benchmark(learning_rate='x')": "the protocol takes numbers and names, not {'learning_rate': 'x'}",
+    "benchmark(weights={'mask': 'x'})": "weights= takes numbers by the names of loss terms, such as {'mask': 0.5}, not",
+    "benchmark(weights=3)": "weights= takes numbers by the names of loss terms",
 }
 
 

@@ -1,6 +1,6 @@
 """Parts of a run as a caller in Python gives them: names, values and functions that make values."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from soopf_jax.api.options import (
@@ -64,7 +64,7 @@ def parts_of(
     Raises:
         UserError: Something is neither.
     """
-    if assignments is not None and (isinstance(assignments, str | Assignment) or callable(assignments)):
+    if isinstance(assignments, str | Assignment) or not isinstance(assignments, Iterable | None):
         assignments = [assignments]
     return Parts(
         _part("readout", readout, Readout),
