@@ -341,7 +341,7 @@ def test_command_line_from_build_to_remove(machine, cache, capsys, monkeypatch):
     monkeypatch.setattr(MemoryFileSystem, "rm", lambda self, path, **how: [removed.append(path), rm(self, path, **how)])
     assert run("remove", name, *there, capsys=capsys)[0] == 0
     assert removed[0].endswith(f"{name}/manifest.json")
-    assert run("list", *there, capsys=capsys) == (0, "", "")
+    assert run("list", *there, capsys=capsys) == (0, "", f"there is no feature store in {cache}\n")
     assert run("list", capsys=capsys)[1].startswith(name[:-9])  # the copy here stays
     assert "no feature store to remove" in run("remove", name, *there, capsys=capsys)[2]
 
