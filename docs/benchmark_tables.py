@@ -1,11 +1,9 @@
 """The tables of the documentation that programs in benchmarks/ measure. docs/result_tables.py has the others."""
 
 from benchmarks import bilinear_forms, precision, throughput
-from docs.evidence import Command, Found, ResultTable
+from docs.evidence import Command, Found, ResultTable, only
 from soopf_jax.report.tables import Table
 from soopf_jax.runtime.text import number
-from soopf_jax.studies.rows import Obstacle
-from soopf_jax.types import Json
 
 
 def measured(file: str, *words: str) -> Command:
@@ -20,13 +18,6 @@ STUDY = measured(
     *("study.json", "benchmarks.study", "--rounds", "2", "--pairs", "256", "--rows", "12"),
     *("--dataset", "shapes3d-lite"),
 )
-
-
-def only(found: Found) -> Json:
-    """The result of the one source of a table."""
-    (document,) = found.values()
-    assert not isinstance(document, Obstacle)
-    return document
 
 
 def forms(found: Found) -> Table:

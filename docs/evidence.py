@@ -58,6 +58,13 @@ class ResultTable(NamedTuple):
     show: Callable[[Found], Table]
 
 
+def only(found: Found) -> Json:
+    """The result of the one source of a table."""
+    (document,) = found.values()
+    assert not isinstance(document, Obstacle)
+    return document
+
+
 def path(source: Source) -> Path:
     """Where the result of a source is kept."""
     if isinstance(source, Bench):

@@ -1,7 +1,7 @@
 """The tables about the assignment `matched`, which benchmarks/matching.py measures."""
 
 from benchmarks import assignments as compared
-from docs.evidence import Command, Found, ResultTable
+from docs.evidence import Command, Found, ResultTable, only
 from soopf_jax.report.tables import Table
 from soopf_jax.runtime.text import number
 from soopf_jax.studies.rows import Obstacle
@@ -36,9 +36,7 @@ def placement(found: Found) -> Table:
 
 def ways(found: Found) -> Table:
     """The ways to recognise an operation."""
-    rows = [
-        (row["way"], *(number(row[key]) for key in DECIDED), number(row["lead"], 2)) for row in rows_of(found, WAYS)
-    ]
+    rows = [(row["way"], *(number(row[key]) for key in DECIDED), number(row["lead"], 2)) for row in only(found)["rows"]]
     return Table("", ("how an operation is recognised", *DECIDED.values(), "lead in SDs"), rows)
 
 
@@ -47,7 +45,7 @@ def searches(found: Found) -> Table:
 
     The last rows say for how many means a wrong grid fits better than the true one: some method has found such a grid.
     """
-    measured = rows_of(found, SEARCHES)
+    measured = only(found)["rows"]
     sides = sorted({row["side"] for row in measured})
     by_method: dict[tuple[str, int], dict[int, Json]] = {}
     for row in measured:
@@ -66,13 +64,6 @@ def searches(found: Found) -> Table:
         rows.append(("(a wrong grid fits better)", str(channels), *counts, *("" for _ in sides)))
     sizes = [f"{side} x {side}" for side in sides]
     return Table("", ("method", "channels", *sizes, *(f"seconds, {size}" for size in sizes)), rows)
-
-
-def rows_of(found: Found, source: Command) -> Json:
-    """The rows of a measurement that was made."""
-    document = found[source]
-    assert not isinstance(document, Obstacle)
-    return document["rows"]
 
 
 TABLES = {

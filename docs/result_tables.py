@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks import assignments as compared
 from docs import benchmark_tables, matching_tables
-from docs.evidence import NOT_RUN, Command, Found, ResultTable
+from docs.evidence import NOT_RUN, Command, Found, ResultTable, only
 from soopf_jax.experiments.naming import with_caveat
 from soopf_jax.experiments.options import Bench
 from soopf_jax.paper import published, sensitivity
@@ -248,8 +248,7 @@ def census(found: Found) -> Table:
 
 def layers(found: Found) -> Table:
     """A row for every encoder and layer, the data sets side by side."""
-    document = found[LAYERS]
-    assert not isinstance(document, Obstacle)
+    document = only(found)
     by_reading: dict[tuple[str, str], dict[str, Json]] = {}
     for row in document["rows"]:
         encoder = ENCODERS.get(row["encoder"], row["encoder"])

@@ -21,8 +21,8 @@ from soopf_jax.studies.rows import Obstacle, Places
 
 ROOT = Path(__file__).parent.parent
 PAGES = (
-    *("README.md", "docs/results.md", "docs/choices.md", "docs/assignments.md", "docs/speed.md", "docs/studies.md"),
-    "docs/gpu.md",
+    "README.md",
+    *(f"docs/{page}.md" for page in ("results", "choices", "assignments", "speed", "studies", "gpu")),
 )
 
 
